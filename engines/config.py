@@ -1,0 +1,51 @@
+"""How an engine is set up: frozen values with their checks; reads no environment."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HierarchicalConfig:
+    """Sizes of hierarchical attention, in tokens. `top_k` chunks are attended exactly."""
+
+    chunk_tokens: int = 512
+    anchor_tokens: int = 64
+    top_k: int = 6
+
+    def __post_init__(self) -> None:
+        if self.chunk_tokens < 4 * self.anchor_tokens:
+            raise ValueError(
+                f"chunk_tokens ({self.chunk_tokens}) must be at least 4 x anchor_tokens "
+                f"({self.anchor_tokens})"
+            )
+        if self.anchor_tokens < 1 or self.top_k < 1:
+            raise ValueError("anchor_tokens and top_k must be at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """One gang: the model it serves and the ranks that hold it.
+
+    `model_dir` is a Hugging Face folder (safetensors). `kv_budget_bytes` bounds the KV of all
+    sequences over all ranks; None means what memory allows.
+    """
+
+    model_dir: Path
+    model_name: str
+    ranks: int = 2
+    threads_per_rank: int = 1
+    dtype: str = "float32"
+    prefill_chunk_tokens: int = 512
+    max_running: int = 8
+    max_queued: int = 64
+    kv_budget_bytes: int | None = None
+    step_timeout_s: float = 60.0
+    hierarchical: HierarchicalConfig = field(default_factory=HierarchicalConfig)
+
+    def __post_init__(self) -> None:
+        if self.ranks < 1 or self.threads_per_rank < 1:
+            raise ValueError("ranks and threads_per_rank must be at least 1")
+        if self.dtype not in ("float32", "bfloat16"):
+            raise ValueError(f"dtype must be float32 or bfloat16, not {self.dtype}")
+        if self.prefill_chunk_tokens < 2 * self.ranks:
+            raise ValueError(f"prefill_chunk_tokens must be at least {2 * self.ranks}")

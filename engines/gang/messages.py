@@ -1,0 +1,181 @@
+"""Every message between a gang's supervisor and its ranks, and their encoding.
+
+Tagged msgpack, never pickle: a rank on another host must not be able to run code here.
+Frames on the socket are a 4-byte big-endian length and one encoded message.
+The supervisor sends the same messages in the same order to every rank; only it decides.
+"""
+
+import msgspec
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Base of all messages; the class name is the tag."""
+
+
+# Rank to supervisor, once.
+
+
+class Hello(Message, frozen=True, kw_only=True, tag=True):
+    """A rank's first words. `token` is the gang's secret; a wrong one is hung up on."""
+
+    rank: int
+    epoch: int
+    pid: int
+    token: str
+
+
+class Ready(Message, frozen=True, kw_only=True, tag=True):
+    """The model is loaded and the process group is up."""
+
+    rank: int
+    peak_rss_bytes: int
+
+
+# Supervisor to ranks, in order.
+
+
+class SamplingSpec(msgspec.Struct, frozen=True, kw_only=True):
+    temperature: float
+    top_p: float
+    top_k: int
+    seed: int
+    presence_penalty: float
+    frequency_penalty: float
+    logit_bias: dict[int, float]
+    top_logprobs: int | None
+
+
+class Open(Message, frozen=True, kw_only=True, tag=True):
+    """Make room for a sequence: KV for its prompt and `max_new_tokens`, known at admission.
+
+    `prompt_ids` are little-endian int32. `replay_ids` are tokens already sent to the client by
+    an earlier epoch (same encoding); they are prefilled after the prompt and never sampled.
+    """
+
+    sequence_id: int
+    hierarchical: bool
+    prompt_ids: bytes
+    replay_ids: bytes
+    max_new_tokens: int
+    question_start: int
+    document_starts: list[int]
+    sampling: SamplingSpec
+
+
+class Prefill(Message, frozen=True, kw_only=True, tag=True):
+    """Full attention: read tokens [start, stop) of the sequence on the ring.
+
+    When `stop` is the end of prompt + replay, one token is sampled and returned.
+    """
+
+    step_id: int
+    sequence_id: int
+    start: int
+    stop: int
+
+
+class Encode(Message, frozen=True, kw_only=True, tag=True):
+    """Hierarchical level 1: encode chunks [first, last) of the sequence's chunk plan."""
+
+    step_id: int
+    sequence_id: int
+    first: int
+    last: int
+
+
+class Ask(Message, frozen=True, kw_only=True, tag=True):
+    """Hierarchical level 2: the question pass, chunk selection, and the first sampled token."""
+
+    step_id: int
+    sequence_id: int
+
+
+class Decode(Message, frozen=True, kw_only=True, tag=True):
+    """One more token for each sequence, in one forward pass."""
+
+    step_id: int
+    sequence_ids: list[int]
+
+
+class Cancel(Message, frozen=True, kw_only=True, tag=True):
+    """Sent out of order: the running step of this sequence ends at the next layer boundary."""
+
+    sequence_id: int
+
+
+class Close(Message, frozen=True, kw_only=True, tag=True):
+    """Free the sequence's KV. Unknown ids are ignored."""
+
+    sequence_id: int
+
+
+class Stop(Message, frozen=True, kw_only=True, tag=True):
+    """Leave the process group and exit 0."""
+
+
+# Rank to supervisor, one per step.
+
+
+class Logprob(msgspec.Struct, frozen=True, array_like=True):
+    id: int
+    logprob: float
+
+
+class Sampled(msgspec.Struct, frozen=True, kw_only=True):
+    sequence_id: int
+    token_id: int
+    logprob: float | None = None
+    top: list[Logprob] = []
+
+
+class Span(msgspec.Struct, frozen=True, array_like=True):
+    start: int
+    stop: int
+    mass: float
+
+
+class StepDone(Message, frozen=True, kw_only=True, tag=True):
+    """The step ran. All ranks report the same `sampled`; a difference ends the gang.
+
+    `aborted`: a Cancel arrived during the step; its sequence must be closed.
+    `spans` and `recall` are set by Ask on every rank.
+    """
+
+    step_id: int
+    rank: int
+    seconds: float
+    sampled: list[Sampled] = []
+    aborted: bool = False
+    spans: list[Span] = []
+    recall: float | None = None
+
+
+class StepFailed(Message, frozen=True, kw_only=True, tag=True):
+    """The step raised; the gang is no longer in step and is replaced."""
+
+    step_id: int
+    rank: int
+    error: str
+
+
+Step = Prefill | Encode | Ask | Decode
+ToRank = Open | Prefill | Encode | Ask | Decode | Cancel | Close | Stop
+FromRank = Hello | Ready | StepDone | StepFailed
+
+_encoder = msgspec.msgpack.Encoder()
+_to_rank = msgspec.msgpack.Decoder(ToRank)
+_from_rank = msgspec.msgpack.Decoder(FromRank)
+
+
+def encode(message: ToRank | FromRank) -> bytes:
+    return _encoder.encode(message)
+
+
+def decode_to_rank(body: bytes) -> ToRank:
+    """Raises msgspec.DecodeError for anything that is not a supervisor's message."""
+    return _to_rank.decode(body)
+
+
+def decode_from_rank(body: bytes) -> FromRank:
+    """Raises msgspec.DecodeError for anything that is not a rank's message."""
+    return _from_rank.decode(body)

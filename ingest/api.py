@@ -1,0 +1,149 @@
+"""What the rest of Ringway may know of ingest: files, their states, the `Library` and errors.
+
+Bytes in, indexed passages out. Knows nothing of chat, routing or OpenAI's wire format.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from retrieval.api import SearchRequest, SearchResult
+
+
+class FileStatus(StrEnum):
+    UPLOADED = "uploaded"
+    IN_PROGRESS = "in_progress"
+    PROCESSED = "processed"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRecord:
+    """One uploaded file. `cause` is a sentence for people and set exactly when status is ERROR.
+
+    `digest` is SHA-256 hex of the bytes; `created_at` is Unix seconds. `num_chars` counts the
+    stored text, `num_chunks` what the index holds; both are None until processed. `notes` says
+    what of the file was not read, and why; nothing is skipped in silence.
+    """
+
+    id: str
+    filename: str
+    purpose: str
+    num_bytes: int
+    digest: str
+    created_at: int
+    status: FileStatus
+    cause: str | None = None
+    notes: tuple[str, ...] = ()
+    num_chars: int | None = None
+    num_chunks: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredText:
+    """What parsing made of a file. Citations are character offsets into `text`."""
+
+    file_id: str
+    filename: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class InlineDocument:
+    """A document that came inside a request; `id` is the caller's."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InlineSearch:
+    documents: Sequence[InlineDocument]
+    query: str
+    top_k: int = 8
+    deadline_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePage:
+    files: Sequence[FileRecord]
+    has_more: bool
+
+
+class Library(Protocol):
+    """Every document Ringway holds. Used by the gateway; safe for concurrent use."""
+
+    async def add(self, *, filename: str, purpose: str, body: AsyncIterator[bytes]) -> FileRecord:
+        """Store the bytes and queue them for ingest; returns with status UPLOADED.
+
+        Raises FileTooLarge while reading, having stored nothing.
+        """
+        ...
+
+    async def get(self, file_id: str) -> FileRecord:
+        """Raises FileMissing."""
+        ...
+
+    async def list(
+        self, *, after: str | None, limit: int, ascending: bool, purpose: str | None
+    ) -> FilePage:
+        """Files by creation time. Raises FileMissing when `after` is unknown."""
+        ...
+
+    def content(self, file_id: str) -> AsyncIterator[bytes]:
+        """The uploaded bytes. Raises FileMissing on first use."""
+        ...
+
+    async def delete(self, file_id: str) -> None:
+        """Invisible at once; chunks, text and blob are gone when it returns, or soon after.
+
+        Raises FileMissing.
+        """
+        ...
+
+    async def text(self, file_id: str) -> StoredText:
+        """Raises FileMissing, or FileNotReady unless the file is PROCESSED."""
+        ...
+
+    async def search(self, request: SearchRequest) -> SearchResult:
+        """Search processed files. Raises what `Searcher.search` raises."""
+        ...
+
+    async def search_inline(self, request: InlineSearch) -> SearchResult:
+        """Index the documents for this request (cached by digest) and search them.
+
+        Passages name the caller's document ids. Raises what `Searcher.search` raises.
+        """
+        ...
+
+
+class IngestError(Exception):
+    """Base of all that ingest raises on purpose."""
+
+
+class FileMissing(IngestError):
+    def __init__(self, file_id: str) -> None:
+        super().__init__(f"no such file: {file_id}")
+        self.file_id = file_id
+
+
+class FileNotReady(IngestError):
+    def __init__(self, record: FileRecord) -> None:
+        detail = f": {record.cause}" if record.cause else ""
+        super().__init__(f"file {record.id} is {record.status}{detail}")
+        self.record = record
+
+
+class FileTooLarge(IngestError):
+    def __init__(self, *, limit_bytes: int) -> None:
+        super().__init__(f"the file is larger than {limit_bytes} bytes")
+        self.limit_bytes = limit_bytes
+
+
+class PermanentError(IngestError):
+    """Trying again cannot help; the message is the file's cause, a sentence for people."""
+
+
+class TransientError(IngestError):
+    """Trying again may help."""

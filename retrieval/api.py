@@ -1,0 +1,154 @@
+"""What the rest of Ringway may know of retrieval: values, protocols and errors.
+
+Query in, passages out. Knows nothing of uploads, HTTP or language models.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """A run of characters [start, stop) of one document's stored text.
+
+    Small chunks are searched; `parent_start`/`parent_stop` bound the larger run that is read.
+    `id` is a digest of (document, generation, start, stop): writing a chunk twice changes nothing.
+    """
+
+    id: str
+    document_id: str
+    generation: str
+    start: int
+    stop: int
+    parent_start: int
+    parent_stop: int
+    text: str
+    heading: str = ""
+    """Title and heading path, put before the text for search only; never part of a citation."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedChunk:
+    chunk: Chunk
+    vector: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A chunk and one side's raw score (BM25, or cosine similarity in [-1, 1])."""
+
+    chunk: Chunk
+    score: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """Both sides of a hybrid search, each best first, scores raw; fusion happens elsewhere."""
+
+    lexical: Sequence[Hit]
+    vector: Sequence[Hit]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreQuery:
+    """`terms` is analysed query text (see `retrieval.analyzer`); `document_ids` is the scope."""
+
+    terms: str
+    vector: Sequence[float]
+    document_ids: Sequence[str]
+    num_candidates: int = 100
+
+
+class Store(Protocol):
+    """An index of chunks. One contract suite runs on every implementation."""
+
+    async def write(self, chunks: Sequence[EmbeddedChunk]) -> None:
+        """Insert, or replace by chunk id. Searchable when it returns."""
+        ...
+
+    async def search(self, query: StoreQuery) -> Candidates:
+        """Never returns a chunk outside `document_ids`. Raises SearchUnavailable."""
+        ...
+
+    async def delete(self, document_id: str, *, keep_generation: str | None = None) -> None:
+        """Remove a document's chunks, but those of `keep_generation`. Idempotent."""
+        ...
+
+    async def count(self, document_id: str, generation: str) -> int: ...
+
+    async def aclose(self) -> None: ...
+
+
+class Embedder(Protocol):
+    @property
+    def identity(self) -> str:
+        """Name and digest of the weights; an index remembers it and refuses another."""
+        ...
+
+    @property
+    def dimension(self) -> int: ...
+
+    async def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        """Unit-length float vectors, in order. Empty input gives an empty result."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchRequest:
+    """`deadline_s` is a duration in seconds for the whole search."""
+
+    query: str
+    document_ids: Sequence[str]
+    top_k: int = 8
+    deadline_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """Characters [start, stop) of a document's stored text, to be read by a model.
+
+    Passages of one result do not overlap; neighbours are joined. `score` is fused, in [0, 1].
+    """
+
+    document_id: str
+    start: int
+    stop: int
+    text: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult:
+    """Passages best first. `evidence` in [0, 1]: how sure the search is that they answer."""
+
+    passages: Sequence[Passage]
+    evidence: float
+    num_searched: int
+    """Chunks in scope."""
+    seconds: float
+
+
+class Searcher(Protocol):
+    async def search(self, request: SearchRequest) -> SearchResult:
+        """Raises SearchUnavailable (store down, deadline passed) or QueryRejected (empty query)."""
+        ...
+
+
+class RetrievalError(Exception):
+    """Base of all that retrieval raises on purpose."""
+
+
+class IndexMismatch(RetrievalError):
+    def __init__(self, *, found: str, expected: str) -> None:
+        super().__init__(f"the index was built by {found}; the configured embedder is {expected}")
+        self.found = found
+        self.expected = expected
+
+
+class SearchUnavailable(RetrievalError):
+    """The store did not answer, or not in time."""
+
+
+class QueryRejected(RetrievalError):
+    """The query holds nothing to search for."""
