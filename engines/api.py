@@ -193,7 +193,7 @@ class Engine(Protocol):
 
         Closing the generator early aborts the request: when `aclose()` returns, the abort is on
         its way to every rank, and its KV is freed within 250 ms. Raises PromptTooLong, EngineBusy
-        or RequestExpired before the first token, EngineLost at any point.
+        or EngineRefused before the first event, RequestExpired or EngineLost at any point.
         """
         ...
 
@@ -229,3 +229,19 @@ class RequestExpired(EngineError):
 
 class EngineRefused(EngineError):
     """The engine understood the request and will not run it; the message says why."""
+
+
+class ModelMissing(EngineError):
+    """The model that was asked for cannot be found, read or converted; raised at start only."""
+
+
+class TooLittleMemory(EngineError):
+    """The model, its ranks and a useful KV do not fit this machine; raised at start only."""
+
+    def __init__(self, *, model: str, needed_bytes: int, available_bytes: int) -> None:
+        super().__init__(
+            f"{model} needs {needed_bytes / 1e9:.1f} GB of memory; "
+            f"{available_bytes / 1e9:.1f} GB is available"
+        )
+        self.needed_bytes = needed_bytes
+        self.available_bytes = available_bytes

@@ -28,7 +28,9 @@ def plan_chunks(
     A chunk ends early at a document's start, so that it never mixes two documents, unless it
     would be left with fewer than an eighth of `chunk_tokens`: a crumb joins its neighbour.
     The supervisor and every rank call this with equal arguments and get equal plans.
+    A question is never empty: without one, the prompt's last token asks.
     """
+    question_start = min(question_start, num_tokens - 1)
     anchor_stop = min(config.anchor_tokens, question_start)
     borders = [s for s in document_starts if anchor_stop < s < question_start]
     chunks: list[tuple[int, int]] = []
@@ -42,6 +44,22 @@ def plan_chunks(
         question_start=question_start,
         num_tokens=num_tokens,
     )
+
+
+def choose_chunks(
+    scores: Sequence[float], plan: ChunkPlan, top_k: int, budget_tokens: int
+) -> tuple[int, ...]:
+    """At most `top_k` chunks by falling score, in text order, together within `budget_tokens`.
+
+    A chunk that no longer fits is passed over for a smaller one; equal scores go to the earlier.
+    """
+    chosen: list[int] = []
+    for chunk in sorted(range(len(plan.chunks)), key=lambda c: (-scores[c], c)):
+        start, stop = plan.chunks[chunk]
+        if len(chosen) < top_k and stop - start <= budget_tokens:
+            chosen.append(chunk)
+            budget_tokens -= stop - start
+    return tuple(sorted(chosen))
 
 
 def _far_enough(borders: Sequence[int], start: int, least: int) -> Iterator[int]:

@@ -36,10 +36,15 @@ class EmbeddedChunk:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A chunk and one side's raw score (BM25, or cosine similarity in [-1, 1])."""
+    """A chunk and one side's raw score (BM25, or cosine similarity in [-1, 1]).
+
+    A store that has none gives NaN and its order counts. `vector` is the chunk's own, unit
+    length, or empty when the store keeps it back: fusion is a little better with it.
+    """
 
     chunk: Chunk
     score: float
+    vector: Sequence[float] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +53,8 @@ class Candidates:
 
     lexical: Sequence[Hit]
     vector: Sequence[Hit]
+    num_searched: int = 0
+    """Chunks in scope."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +98,12 @@ class Embedder(Protocol):
 
     async def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         """Unit-length float vectors, in order. Empty input gives an empty result."""
+        ...
+
+
+class TextSource(Protocol):
+    async def text(self, document_id: str) -> str | None:
+        """The document's stored text, which spans count in; None when it is gone."""
         ...
 
 

@@ -5,7 +5,28 @@ Frames on the socket are a 4-byte big-endian length and one encoded message.
 The supervisor sends the same messages in the same order to every rank; only it decides.
 """
 
+import sys
+from array import array
+from collections.abc import Iterable
+
 import msgspec
+
+
+def pack_ids(ids: "Iterable[int]") -> bytes:
+    """Token ids as little-endian int32."""
+    packed = array("i", ids)
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def unpack_ids(packed: bytes) -> "array[int]":
+    """Raises ValueError when the bytes are no whole number of int32."""
+    ids = array("i")
+    ids.frombytes(packed)
+    if sys.byteorder == "big":
+        ids.byteswap()
+    return ids
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -50,6 +71,7 @@ class Open(Message, frozen=True, kw_only=True, tag=True):
 
     `prompt_ids` are little-endian int32. `replay_ids` are tokens already sent to the client by
     an earlier epoch (same encoding); they are prefilled after the prompt and never sampled.
+    `max_new_tokens` counts the replayed tokens too.
     """
 
     sequence_id: int
@@ -151,7 +173,10 @@ class StepDone(Message, frozen=True, kw_only=True, tag=True):
 
 
 class StepFailed(Message, frozen=True, kw_only=True, tag=True):
-    """The step raised; the gang is no longer in step and is replaced."""
+    """The step raised; the gang is no longer in step and is replaced.
+
+    `step_id` is 0 when the rank failed before its first step, while it loaded.
+    """
 
     step_id: int
     rank: int

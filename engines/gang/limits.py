@@ -1,0 +1,127 @@
+"""What one gang can hold, and which requests it refuses; pure, knows no ranks and no clock."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from engines.api import Attention, EngineRefused, GenerateRequest, PromptTooLong
+from engines.config import EngineConfig, HierarchicalConfig
+
+SERVICE_TIERS = ("priority", "default", "flex")
+
+UNEVEN_TOKENS = 2
+"""A prefill step may give one rank this many tokens more than its even share."""
+
+SHARD_SLACK_TOKENS = 32
+"""One page of decoded tokens and what rounding takes, per rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangLimits:
+    """`kv_budget_tokens` counts over all ranks and all open sequences."""
+
+    ranks: int
+    vocab_size: int
+    window_tokens: int
+    kv_budget_tokens: int
+    prefill_chunk_tokens: int
+    max_running: int
+    max_queued: int
+    hierarchical: HierarchicalConfig
+
+    @classmethod
+    def of(
+        cls, config: EngineConfig, *, vocab_size: int, window_tokens: int, kv_budget_tokens: int
+    ) -> "GangLimits":
+        return cls(
+            ranks=config.ranks,
+            vocab_size=vocab_size,
+            window_tokens=window_tokens,
+            kv_budget_tokens=kv_budget_tokens,
+            prefill_chunk_tokens=config.prefill_chunk_tokens,
+            max_running=config.max_running,
+            max_queued=config.max_queued,
+            hierarchical=config.hierarchical,
+        )
+
+    @property
+    def context_tokens(self) -> Mapping[Attention, int]:
+        """The longest prompt + answer per mode.
+
+        Full attention never goes past the window that the model was trained for; hierarchical
+        attention re-rotates its chunks into the window, so only KV bounds it.
+        """
+        room = self.kv_budget_tokens - self.ranks * SHARD_SLACK_TOKENS
+        per_step = UNEVEN_TOKENS * self.ranks
+        chunk = self.prefill_chunk_tokens
+        full = (room - per_step) * chunk // (chunk + per_step)
+        hierarchical = room - (self.ranks - 1) * self.hierarchical.anchor_tokens
+        return {
+            Attention.FULL: max(0, min(self.window_tokens, full)),
+            Attention.HIERARCHICAL: max(0, hierarchical),
+        }
+
+    def kv_tokens(self, request: GenerateRequest) -> int:
+        """KV that the request takes over all ranks, in tokens.
+
+        The ranks' shards are not quite even, and the anchor lies on every rank.
+        """
+        needed = num_needed(request) + self.ranks * SHARD_SLACK_TOKENS
+        if request.attention is Attention.HIERARCHICAL:
+            return needed + (self.ranks - 1) * self.hierarchical.anchor_tokens
+        num_steps = len(request.prompt_ids) // self.prefill_chunk_tokens + 1
+        return needed + self.ranks * UNEVEN_TOKENS * num_steps
+
+    def check(self, request: GenerateRequest) -> None:
+        """Raises EngineRefused or PromptTooLong for a request that can never run here."""
+        refusal = _malformed(request, self.vocab_size)
+        if refusal:
+            raise EngineRefused(refusal)
+        limit = self.context_tokens[request.attention]
+        if num_needed(request) > limit:
+            raise PromptTooLong(
+                num_tokens=num_needed(request), limit=limit, attention=request.attention
+            )
+        if request.attention is Attention.HIERARCHICAL:
+            self._check_question(request)
+
+    def _check_question(self, request: GenerateRequest) -> None:
+        """Question and answer must leave the window room for anchor and one chunk."""
+        sizes = self.hierarchical
+        taken = min(request.question_start, sizes.anchor_tokens + sizes.chunk_tokens)
+        asked = num_needed(request) - request.question_start
+        if asked + taken > self.window_tokens:
+            raise EngineRefused(
+                f"question and answer need {asked} tokens; beside a chunk of context the model's "
+                f"window leaves {self.window_tokens - taken}"
+            )
+
+
+def num_needed(request: GenerateRequest) -> int:
+    """Tokens of prompt and answer."""
+    return len(request.prompt_ids) + request.max_new_tokens
+
+
+def _malformed(request: GenerateRequest, vocab_size: int) -> str | None:
+    ids = request.prompt_ids
+    if not ids:
+        return "the prompt has no tokens"
+    if request.max_new_tokens < 1:
+        return f"max_new_tokens must be at least 1, not {request.max_new_tokens}"
+    if min(ids) < 0 or max(ids) >= vocab_size:
+        return f"the prompt holds a token id outside [0, {vocab_size})"
+    if any(not 0 <= token < vocab_size for token in request.sampling.logit_bias):
+        return f"logit_bias names a token id outside [0, {vocab_size})"
+    if request.service_tier not in SERVICE_TIERS:
+        return f"service_tier must be one of {', '.join(SERVICE_TIERS)}"
+    return _bad_borders(request)
+
+
+def _bad_borders(request: GenerateRequest) -> str | None:
+    if request.attention is Attention.FULL:
+        return None
+    if not 0 <= request.question_start < len(request.prompt_ids):
+        return "question_start must lie inside the prompt"
+    starts = request.document_starts
+    if list(starts) != sorted(set(starts)):
+        return "document_starts must ascend"
+    return None

@@ -1,0 +1,195 @@
+"""What the supervisor remembers of one request, and what a step makes of it; no clock, no I/O."""
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from engines.api import (
+    AttendedEvent,
+    AttendedSpan,
+    Attention,
+    Event,
+    FinishEvent,
+    FinishReason,
+    GenerateRequest,
+    ProgressEvent,
+    Sampling,
+    TokenEvent,
+    TokenLogprob,
+)
+from engines.chunks import ChunkPlan
+from engines.gang.messages import (
+    Ask,
+    Encode,
+    Open,
+    Prefill,
+    Sampled,
+    SamplingSpec,
+    StepDone,
+    pack_ids,
+)
+
+STEADY_TOKENS = 32
+"""After so many tokens from one gang, the deaths of earlier ones no longer count. Not after one:
+a request that kills every gang in decode still gets a token from each, at the end of prefill."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Sequence:
+    """One request from its arrival to its finish, over as many epochs as that takes.
+
+    `sent_ids` are the tokens that the client has; they outlive a gang. `read_tokens`,
+    `encoded_chunks` and `decoding` tell what the present gang holds, and are reset with it.
+    """
+
+    id: int
+    request: GenerateRequest
+    plan: ChunkPlan | None
+    arrived_s: float
+    kv_tokens: int
+    sent_ids: "array[int]" = field(default_factory=lambda: array("i"))
+    is_open: bool = False
+    num_replayed: int = 0
+    read_tokens: int = 0
+    encoded_chunks: int = 0
+    decoding: bool = False
+    deaths: int = 0
+    reported_tokens: int = 0
+    attended: bool = False
+    started_s: float | None = None
+    first_token_s: float | None = None
+
+    @property
+    def unread_tokens(self) -> int:
+        """Prompt tokens that the present gang has still to read."""
+        return 0 if self.decoding else max(0, len(self.request.prompt_ids) - self.read_tokens)
+
+    def open(self, now_s: float) -> Open:
+        """Begin on a fresh gang; tokens already sent are replayed."""
+        self.is_open = True
+        self.num_replayed = len(self.sent_ids)
+        if self.started_s is None:
+            self.started_s = now_s
+        request = self.request
+        return Open(
+            sequence_id=self.id,
+            hierarchical=request.attention is Attention.HIERARCHICAL,
+            prompt_ids=pack_ids(request.prompt_ids),
+            replay_ids=pack_ids(self.sent_ids),
+            max_new_tokens=request.max_new_tokens,
+            question_start=request.question_start,
+            document_starts=list(request.document_starts),
+            sampling=sampling_spec(request.sampling),
+        )
+
+    def lose_gang(self) -> None:
+        """Forget what the dead gang held; the client's tokens stay."""
+        if self.is_open:
+            self.deaths += 1
+        self.is_open = False
+        self.decoding = False
+        self.read_tokens = 0
+        self.encoded_chunks = 0
+
+    def next_read(
+        self, step_id: int, chunk_tokens: int, encode_tokens: int
+    ) -> Prefill | Encode | Ask:
+        """The step that reads on. `encode_tokens` bounds what one Encode takes on, all ranks."""
+        if self.plan is None:
+            end = len(self.request.prompt_ids) + self.num_replayed
+            stop = min(self.read_tokens + chunk_tokens, end)
+            return Prefill(step_id=step_id, sequence_id=self.id, start=self.read_tokens, stop=stop)
+        chunks = self.plan.chunks
+        if self.encoded_chunks == len(chunks):
+            return Ask(step_id=step_id, sequence_id=self.id)
+        last = self.encoded_chunks
+        while last < len(chunks) and (
+            last == self.encoded_chunks
+            or chunks[last][1] - chunks[self.encoded_chunks][0] <= encode_tokens
+        ):
+            last += 1
+        return Encode(step_id=step_id, sequence_id=self.id, first=self.encoded_chunks, last=last)
+
+    def after_read(self, step: Prefill | Encode | Ask, done: StepDone, now_s: float) -> list[Event]:
+        """Events that follow from a finished Prefill, Encode or Ask."""
+        num_prompt = len(self.request.prompt_ids)
+        match step:
+            case Prefill(stop=stop):
+                self.read_tokens = stop
+                is_last = stop == num_prompt + self.num_replayed
+            case Encode(last=last):
+                assert self.plan is not None
+                self.encoded_chunks = last
+                self.read_tokens = self.plan.chunks[last - 1][1]
+                is_last = False
+            case Ask():
+                self.read_tokens = num_prompt
+                is_last = True
+        events = list(self._progress(num_prompt))
+        if isinstance(step, Ask) and not self.attended:
+            self.attended = True
+            spans = tuple(AttendedSpan(s.start, s.stop, s.mass) for s in done.spans)
+            events.append(AttendedEvent(spans, 1.0 if done.recall is None else done.recall))
+        if is_last:
+            self.decoding = True
+            events += self.after_token(sampled_of(done, self.id), now_s)
+        return events
+
+    def after_token(self, sampled: Sampled, now_s: float) -> list[Event]:
+        """The token, the finish that it brings, or both."""
+        if self.first_token_s is None:
+            self.first_token_s = now_s
+        if len(self.sent_ids) - self.num_replayed >= STEADY_TOKENS:
+            self.deaths = 0
+        if sampled.token_id in self.request.stop_ids:
+            return [self._finish(FinishReason.STOP, now_s)]
+        self.sent_ids.append(sampled.token_id)
+        top = tuple(TokenLogprob(entry.id, entry.logprob) for entry in sampled.top)
+        events: list[Event] = [TokenEvent(sampled.token_id, sampled.logprob, top)]
+        if len(self.sent_ids) >= self.request.max_new_tokens:
+            events.append(self._finish(FinishReason.LENGTH, now_s))
+        return events
+
+    def _progress(self, num_prompt: int) -> Iterator[Event]:
+        """A resumed sequence reads its prompt again in silence up to where it was."""
+        done = min(self.read_tokens, num_prompt)
+        if done > self.reported_tokens:
+            self.reported_tokens = done
+            yield ProgressEvent(done, num_prompt)
+
+    def _finish(self, reason: FinishReason, now_s: float) -> FinishEvent:
+        assert self.started_s is not None
+        assert self.first_token_s is not None
+        return FinishEvent(
+            reason=reason,
+            prompt_tokens=len(self.request.prompt_ids),
+            cached_tokens=0,
+            completion_tokens=len(self.sent_ids),
+            queue_s=self.started_s - self.arrived_s,
+            prefill_s=self.first_token_s - self.started_s,
+            decode_s=now_s - self.first_token_s,
+        )
+
+
+class OutOfStep(Exception):
+    """A gang's answer does not fit its step: the gang must be replaced."""
+
+
+def sampled_of(done: StepDone, sequence_id: int) -> Sampled:
+    for sampled in done.sampled:
+        if sampled.sequence_id == sequence_id:
+            return sampled
+    raise OutOfStep(f"step {done.step_id} sampled nothing for sequence {sequence_id}")
+
+
+def sampling_spec(sampling: Sampling) -> SamplingSpec:
+    return SamplingSpec(
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        seed=sampling.seed,
+        presence_penalty=sampling.presence_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        logit_bias=dict(sampling.logit_bias),
+        top_logprobs=sampling.top_logprobs,
+    )

@@ -1,0 +1,99 @@
+"""Where keys and values lie on one rank: a buffer per layer, allocated once.
+
+Knows offsets and the runs that ranks hold; does not know attention.
+
+Shapes: G key heads, T new tokens, S stored tokens, D head dim. Suffix order is dim order.
+"""
+
+from torch import Tensor
+
+from engines.local.placement import Shares, joined, num_tokens
+
+
+class KvStore:
+    """Keys and values of one sequence on this rank: per layer [2, G, capacity, D].
+
+    A layer's buffer is made at its first write, in the dtype and on the device of what is
+    written. Capacity is a promise, not a limit: a sequence that outgrows it is moved once.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._layers: dict[int, Tensor] = {}
+
+    def write(self, layer: int, at: int, k_GTD: Tensor, v_GTD: Tensor) -> None:
+        """Store T tokens from offset `at`. T = 0 stores nothing."""
+        if k_GTD.shape[1] == 0:
+            return
+        stop = at + k_GTD.shape[1]
+        kv_2GSD = self._room(layer, k_GTD, stop)
+        kv_2GSD[0, :, at:stop] = k_GTD
+        kv_2GSD[1, :, at:stop] = v_GTD
+
+    def read(self, layer: int, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Views (k_GSD, v_GSD) of [start, stop); nothing may have been written to the layer only
+        if the range is empty, and then the caller must not read."""
+        kv_2GSD = self._layers[layer]
+        return kv_2GSD[0, :, start:stop], kv_2GSD[1, :, start:stop]
+
+    def _room(self, layer: int, like_GTD: Tensor, stop: int) -> Tensor:
+        kv_2GSD = self._layers.get(layer)
+        if kv_2GSD is not None and kv_2GSD.shape[2] >= stop:
+            return kv_2GSD
+        num_heads, _, head_dim = like_GTD.shape
+        if stop > self._capacity:
+            self._capacity = stop + stop // 4
+        room_2GSD = like_GTD.new_empty(2, num_heads, self._capacity, head_dim)
+        if kv_2GSD is not None:
+            room_2GSD[:, :, : kv_2GSD.shape[2]] = kv_2GSD
+        self._layers[layer] = room_2GSD
+        return room_2GSD
+
+
+class ShardedKv:
+    """The KV of a growing range of positions, spread over all ranks; this rank's part is stored.
+
+    `shares` says what every rank holds. A forward pass writes behind it, layer by layer, and
+    `commit` makes that count; what an aborted pass wrote is overwritten by the next.
+    """
+
+    def __init__(self, *, rank: int, num_ranks: int, start: int, capacity: int) -> None:
+        self.rank = rank
+        self.shares: Shares = ((),) * num_ranks
+        self.stop = start
+        self.store = KvStore(capacity)
+
+    @property
+    def num_held(self) -> int:
+        return num_tokens(self.shares[self.rank])
+
+    def after(self, new: Shares) -> Shares:
+        return tuple(joined(held, more) for held, more in zip(self.shares, new, strict=True))
+
+    def commit(self, new: Shares) -> None:
+        self.shares = self.after(new)
+        self.stop += sum(num_tokens(runs) for runs in new)
+
+
+def packed(k_GSD: Tensor, v_GSD: Tensor, flag: bool) -> Tensor:
+    """Keys, values and one extra element in one contiguous buffer: what travels on the ring."""
+    size = k_GSD.numel()
+    buffer = k_GSD.new_empty(2 * size + 1)
+    buffer[:size].view(k_GSD.shape).copy_(k_GSD)
+    buffer[size:-1].view(v_GSD.shape).copy_(v_GSD)
+    buffer[-1] = float(flag)
+    return buffer
+
+
+def unpacked(buffer: Tensor, num_heads: int, head_dim: int) -> tuple[Tensor, Tensor, bool]:
+    kv_2GSD = buffer[:-1].view(2, num_heads, -1, head_dim)
+    return kv_2GSD[0], kv_2GSD[1], bool(buffer[-1] != 0)
+
+
+def shard_capacity(total_tokens: int, num_ranks: int, num_steps: int) -> int:
+    """Tokens that one of N ranks may come to hold of `total_tokens` dealt in `num_steps` steps.
+
+    Each step may give a rank up to two tokens more than its even share, and the last page of
+    decoded tokens may be its own.
+    """
+    return -(-total_tokens // num_ranks) + 2 * num_steps + 32

@@ -1,0 +1,131 @@
+"""From a Hugging Face folder to a model that attends through us, or a refusal with its reason.
+
+Knows which architectures are proven by tests; does not know ranks or sequences.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, PretrainedConfig
+from transformers.utils import logging as transformers_logging
+
+from engines.api import EngineRefused
+from engines.local.hook import ATTENTION_NAME, AttentionPass, register
+from engines.local.rotary import Rotary
+
+PROVEN = frozenset(
+    ("llama", "qwen2", "qwen3", "smollm3", "mistral", "phi3", "gemma3_text", "gpt_oss")
+)
+
+REFUSED: Mapping[str, str] = {
+    "gemma2": "soft-caps its attention scores, which no kernel with a log-sum-exp supports",
+    "gemma3": "is the vision model; serve the text part (gemma3_text)",
+    "llama4": "uses chunked attention",
+    "llama4_text": "uses chunked attention",
+    "deepseek_v2": "uses multi-head latent attention",
+    "deepseek_v3": "uses multi-head latent attention",
+    "kimi_k2": "uses multi-head latent attention",
+    "qwen3_next": "uses linear attention",
+    "minimax": "uses linear attention",
+    "mamba": "is a state-space model",
+    "mamba2": "is a state-space model",
+    "jamba": "mixes state-space layers into its attention",
+    "falcon_h1": "mixes state-space layers into its attention",
+}
+
+FIXED_ROPE = frozenset(("default", "linear", "llama3", "yarn"))
+SERVED_LAYERS = frozenset(("full_attention", "sliding_attention"))
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class Decoder:
+    """A loaded causal language model, called with rows rather than batches.
+
+    `window_tokens` is the length that the model was trained for.
+    """
+
+    def __init__(self, module: nn.Module, config: PretrainedConfig) -> None:
+        self._module = module
+        self.rotary = Rotary.of(module)
+        self.vocab_size: int = config.vocab_size
+        self.window_tokens: int = config.max_position_embeddings
+        self.num_layers: int = config.num_hidden_layers
+
+    def forward(
+        self, ids_T: Tensor, positions_T: Tensor, attending: AttentionPass, keep: Sequence[int]
+    ) -> Tensor:
+        """Logits [K, V] of the rows `keep`; with none the output layer costs nothing.
+
+        Raises what `attending` raises.
+        """
+        logits: Tensor = self._module(
+            input_ids=ids_T.long()[None],
+            position_ids=positions_T[None],
+            use_cache=False,
+            logits_to_keep=torch.tensor(keep, dtype=torch.long),
+            attending=attending,
+        ).logits[0]
+        return logits
+
+
+def load_model(model_dir: Path, dtype: str) -> Decoder:
+    """The model in `model_dir`, ready for inference. Raises EngineRefused with the reason.
+
+    Safetensors stay mapped from the file where the dtype is the file's own, so ranks on one host
+    share their pages.
+    """
+    refuse_unproven(model_dir)
+    register()
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    module = AutoModelForCausalLM.from_pretrained(
+        model_dir,
+        dtype=DTYPES[dtype],
+        attn_implementation=ATTENTION_NAME,
+        local_files_only=True,
+    )
+    module.train(False)
+    return Decoder(module, module.config)
+
+
+def refuse_unproven(model_dir: Path) -> None:
+    """Raise EngineRefused unless everything in the folder's config.json is proven to be exact."""
+    path = model_dir / "config.json"
+    if not path.is_file():
+        raise EngineRefused(f"{model_dir} is no Hugging Face folder: it has no config.json")
+    config = cast(dict[str, object], json.loads(path.read_text()))
+    reason = next(_reasons(config), None)
+    if reason is not None:
+        raise EngineRefused(f"{config.get('model_type')} {reason}")
+
+
+def _reasons(config: Mapping[str, object]) -> Iterator[str]:
+    model_type = config.get("model_type")
+    if model_type in REFUSED:
+        yield REFUSED[str(model_type)]
+    elif model_type not in PROVEN:
+        yield f"is not among the proven architectures: {', '.join(sorted(PROVEN))}"
+    if config.get("attn_logit_softcapping") is not None:
+        yield REFUSED["gemma2"]
+    if config.get("use_bidirectional_attention"):
+        yield "attends in both directions"
+    layer_types = config.get("layer_types") or []
+    assert isinstance(layer_types, list)
+    for layer_type in sorted(set(layer_types) - SERVED_LAYERS):
+        yield f"has layers of type {layer_type}"
+    for rope_type in sorted(set(_rope_types(config)) - FIXED_ROPE):
+        yield f"has a rotary embedding that changes with the prompt's length ({rope_type})"
+
+
+def _rope_types(config: Mapping[str, object]) -> Iterator[str]:
+    renamed = {"su": "longrope", "yarn": "longrope"} if config["model_type"] == "phi3" else {}
+    for name in ("rope_parameters", "rope_scaling"):
+        rope = config.get(name)
+        if isinstance(rope, dict):
+            for part in (rope, *(v for v in rope.values() if isinstance(v, dict))):
+                rope_type = part.get("rope_type", part.get("type"))
+                if rope_type is not None:
+                    yield renamed.get(str(rope_type), str(rope_type))

@@ -1,0 +1,97 @@
+"""`ringway engine`: one gang, that is a torch-free supervisor with an HTTP face and its ranks."""
+
+import argparse
+import asyncio
+import os
+import re
+from pathlib import Path
+
+from engines.api import EngineError, ModelMissing
+from engines.config import EngineConfig
+from engines.models.catalog import Model, resolve_model
+from gateway.cli import hosting
+from gateway.cli.main import Refusal
+
+DRAIN_S = 2.0
+UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    hosting.add_arguments(parser, default_port=8081)
+    add_model_arguments(parser)
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """What `ringway up` takes as well and hands on."""
+    parser.add_argument(
+        "--model", help="a Hugging Face folder, hub id or GGUF file (default: SmolLM2-135M)"
+    )
+    parser.add_argument("--model-name", help="the name to serve it under")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--threads", type=int, help="per rank (default: cores / ranks)")
+    parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto")
+    parser.add_argument("--kv-budget", help="KV of all sequences, such as 4GiB (default: spare)")
+
+
+def run(args: argparse.Namespace) -> int:
+    # Imported here: uvicorn and FastAPI are not needed to read the arguments.
+    from engines.wiring import serve_engine
+
+    try:
+        config = engine_config(args, resolve(args))
+        asyncio.run(serve_engine(config, hosting.hosting(args, drain_s=DRAIN_S)))
+    except (ValueError, EngineError) as error:
+        raise Refusal(str(error)) from error
+    return 0
+
+
+def resolve(args: argparse.Namespace) -> Model:
+    """May convert or download, which takes minutes; blocks meanwhile."""
+    try:
+        model = resolve_model(args.model)
+    except ModelMissing as error:
+        raise Refusal(str(error)) from error
+    return Model(args.model_name, model.folder) if args.model_name else model
+
+
+def engine_config(args: argparse.Namespace, model: Model) -> EngineConfig:
+    """Raises ValueError for sizes that cannot be."""
+    if args.ranks < 1:
+        raise ValueError("--ranks must be at least 1")
+    threads = args.threads or max(1, (os.cpu_count() or 1) // args.ranks)
+    return EngineConfig(
+        model_dir=model.folder,
+        model_name=model.name,
+        ranks=args.ranks,
+        threads_per_rank=threads,
+        dtype=best_dtype() if args.dtype == "auto" else args.dtype,
+        kv_budget_bytes=None if args.kv_budget is None else num_bytes(args.kv_budget),
+    )
+
+
+def best_dtype() -> str:
+    """bfloat16 where the processor multiplies it (1.8 times as fast here), else float32."""
+    flags = Path("/proc/cpuinfo")
+    text = flags.read_text() if flags.is_file() else ""
+    return "bfloat16" if re.search(r"\b(avx512_bf16|amx_bf16)\b", text) else "float32"
+
+
+def num_bytes(text: str) -> int:
+    """"4GiB" in bytes. Raises ValueError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]iB|)", text)
+    if match is None:
+        raise ValueError(f"{text!r} is no size; write bytes, or a number and KiB, MiB, GiB or TiB")
+    return int(float(match[1]) * UNITS[match[2]])
+
+
+def arguments_for(args: argparse.Namespace, model: Model) -> list[str]:
+    """The same engine, in another process. The model is resolved already."""
+    given = {
+        "--model": model.folder,
+        "--model-name": model.name,
+        "--ranks": args.ranks,
+        "--threads": args.threads,
+        "--dtype": args.dtype,
+        "--kv-budget": args.kv_budget,
+    }
+    return [part for name, value in given.items() if value is not None for part in (name, str(value))]

@@ -1,0 +1,87 @@
+"""Runs an ASGI app on a listening socket until a signal or the lifeline says stop."""
+
+import argparse
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from gateway.cli import lifeline
+from gateway.cli.preflight import listen_or_refuse
+
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class Server(uvicorn.Server):
+    """uvicorn without its signal handling, which would end the process before its parts close."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hosting:
+    """Serves one app. The first signal lets open streams finish for `drain_s` seconds; a second
+    one cuts them."""
+
+    listener: socket.socket
+    drain_s: float
+
+    async def __call__(self, app: ASGIApp) -> None:
+        server = Server(
+            uvicorn.Config(
+                app,
+                http="httptools",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=max(1, round(self.drain_s)),
+            )
+        )
+        with stopped_by_signals(server):
+            await server.serve(sockets=[self.listener])
+
+
+@contextmanager
+def stopped_by_signals(server: Server) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        server.force_exit = server.should_exit
+        server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+def add_arguments(parser: argparse.ArgumentParser, *, default_port: int) -> None:
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=default_port)
+    parser.add_argument("--fd", type=int, help="serve this inherited listening socket instead")
+    parser.add_argument(
+        "--lifeline", action="store_true", help="stop when standard input ends (`ringway up`)"
+    )
+
+
+def hosting(args: argparse.Namespace, *, drain_s: float) -> Hosting:
+    """Open what the arguments name, and start logging. Raises Refusal for a taken port."""
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    if args.lifeline:
+        lifeline.hold()
+    if args.fd is not None:
+        return Hosting(listener=socket.socket(fileno=args.fd), drain_s=drain_s)
+    return Hosting(listener=listen_or_refuse(args.host, args.port), drain_s=drain_s)

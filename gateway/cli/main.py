@@ -1,0 +1,56 @@
+"""The `ringway` command: names its subcommands and hands over; knows nothing of what they do."""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+COMMANDS = {
+    "up": "run the gateway, an engine and the ingest worker on this machine",
+    "serve": "run the gateway alone",
+    "engine": "run one gang: a supervisor and its ranks",
+    "ingest": "run the ingest worker and its search face",
+    "synth": "write a synthetic legal case file with planted facts",
+    "demo": "ask planted questions by every route and print a table",
+}
+
+
+class Command(Protocol):
+    """What every module in `gateway.cli` named in COMMANDS offers."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do the work; the result is the exit code (2: the user must change something)."""
+        ...
+
+
+class Refusal(Exception):
+    """A sentence for the user; the command exits with code 2."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="ringway", description=__doc__)
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    for name, summary in COMMANDS.items():
+        subparser = subparsers.add_parser(name, help=summary, description=summary)
+        if name in arguments[:1]:  # the others' modules need not be imported
+            load(name).add_arguments(subparser)
+    args = parser.parse_args(arguments)
+    try:
+        return load(args.command).run(args)
+    except Refusal as refusal:
+        print(f"ringway {args.command}: {refusal}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def load(name: str) -> Command:
+    return cast(Command, importlib.import_module(f"gateway.cli.{name}"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

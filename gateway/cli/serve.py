@@ -1,0 +1,55 @@
+"""`ringway serve`: the gateway alone, in front of an engine and an ingest worker."""
+
+import argparse
+import asyncio
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from gateway.auth import KeyRing, may_bind
+from gateway.cli import hosting
+from gateway.cli.main import Refusal
+from gateway.settings import GatewaySettings
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--engine", help="URL of `ringway engine`")
+    parser.add_argument("--ingest", help="URL of `ringway ingest`")
+    parser.add_argument("--policy", type=Path, help="ringway.yaml (default: the shipped one)")
+    parser.add_argument("--insecure", action="store_true", help="allow a public address, no keys")
+    hosting.add_arguments(parser, default_port=8080)
+
+
+def run(args: argparse.Namespace) -> int:
+    # Imported here: it brings FastAPI, which `ringway --help` need not wait for.
+    from gateway.wiring import serve_gateway
+
+    try:
+        settings = settings_of(args)
+        if args.fd is None:
+            refuse_open_address(args.host, settings, insecure=args.insecure)
+        serve = hosting.hosting(args, drain_s=settings.drain_s)
+        asyncio.run(serve_gateway(settings, serve))
+    except ValueError as error:
+        raise Refusal(str(error)) from error
+    return 0
+
+
+def settings_of(args: argparse.Namespace) -> GatewaySettings:
+    """The environment's settings, overridden by what was typed. Raises ValueError."""
+    settings = GatewaySettings.from_environ(os.environ)
+    typed = {
+        name: getattr(args, name)
+        for name in ("data_dir", "engine", "ingest", "policy")
+        if getattr(args, name, None) is not None
+    }
+    return replace(settings, **typed)
+
+
+def refuse_open_address(host: str, settings: GatewaySettings, *, insecure: bool) -> None:
+    if not insecure and not may_bind(host, KeyRing(settings.api_keys)):
+        raise Refusal(
+            f"{host} can be reached from other machines and no keys are set; "
+            "set RINGWAY_API_KEYS, or pass --insecure"
+        )

@@ -1,0 +1,175 @@
+"""`ringway up`: an engine, the ingest worker and the gateway on this machine, as one."""
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import platformdirs
+from rich.console import Console
+
+from gateway.cli import engine as engine_command
+from gateway.cli.banner import banner
+from gateway.cli.main import Refusal
+from gateway.cli.preflight import listen_or_refuse, lock_data_dir
+from gateway.cli.processes import Child, is_ready, listen, stop
+from gateway.cli.serve import refuse_open_address
+
+READY_TIMEOUT_S = 600.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8080, help="0 picks a free one")
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        default=Path(platformdirs.user_data_dir("ringway")),
+        help="files, index and metadata; kept between runs (default: %(default)s)",
+    )
+    parser.add_argument("--policy", type=Path, help="ringway.yaml (default: the data folder's)")
+    parser.add_argument("--insecure", action="store_true", help="allow a public address, no keys")
+    parser.add_argument(
+        "--exit-with-parent",
+        action="store_true",
+        help="also stop when the process that started this one dies",
+    )
+    engine_command.add_model_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    started = time.monotonic()
+    console = Console(stderr=True)
+    refuse_open_address(args.host, insecure=args.insecure)
+    with lock_data_dir(args.data_dir):
+        gateway_sock = listen_or_refuse(args.host, args.port)
+        policy = find_policy(args.policy, args.data_dir)
+        with console.status("resolving the model (the first time it is converted) ..."):
+            model = engine_command.resolve(args)
+        children = plan_children(args, gateway_sock, policy, model)
+        with Signals() as signals:
+            try:
+                start_all(children)
+                if not await_ready([c.child for c in children], signals, console):
+                    return 0
+                print(
+                    banner(
+                        url=children[-1].child.url,
+                        model=model.name,
+                        data_dir=str(args.data_dir),
+                        seconds=time.monotonic() - started,
+                    ),
+                    flush=True,
+                )
+                parent = os.getppid() if args.exit_with_parent else None
+                return watch([c.child for c in children], signals, parent)
+            finally:
+                # The gateway first: it ends its streams while the engine still answers.
+                stop([c.child for c in reversed(children) if hasattr(c.child, "process")])
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    child: Child
+    arguments: Sequence[str]
+
+
+def plan_children(
+    args: argparse.Namespace,
+    gateway_sock: "engine_command.Socket",
+    policy: Path | None,
+    model: "engine_command.Model",
+) -> list[Planned]:
+    """In start order: the engine first, since loading its model takes longest."""
+    logs = args.data_dir / "logs"
+    logs.mkdir(exist_ok=True)
+    engine = Child("engine", listen("127.0.0.1", 0), logs / "engine.log")
+    ingest = Child("ingest", listen("127.0.0.1", 0), logs / "ingest.log")
+    gateway = Child("serve", gateway_sock, logs / "gateway.log")
+    data_dir = ["--data-dir", str(args.data_dir)]
+    serve = [*data_dir, "--engine", engine.url, "--ingest", ingest.url]
+    if policy is not None:
+        serve += ["--policy", str(policy)]
+    if args.insecure:
+        serve += ["--insecure"]
+    return [
+        Planned(engine, engine_command.arguments_for(args, model)),
+        Planned(ingest, data_dir),
+        Planned(gateway, serve),
+    ]
+
+
+def find_policy(given: Path | None, data_dir: Path) -> Path | None:
+    if given is not None:
+        if not given.is_file():
+            raise Refusal(f"no such policy file: {given}")
+        return given
+    kept = data_dir / "ringway.yaml"
+    return kept if kept.is_file() else None
+
+
+def start_all(children: Sequence[Planned]) -> None:
+    for planned in children:
+        planned.child.start(planned.arguments)
+
+
+class Signals:
+    """SIGINT and SIGTERM set a flag while the block runs; the old handlers come back after."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+
+    def __enter__(self) -> "Signals":
+        self._old = {s: signal.signal(s, self._note) for s in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for number, handler in self._old.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.stopped = True
+
+
+def await_ready(children: Sequence[Child], signals: Signals, console: Console) -> bool:
+    """Wait until all answer. False when stopped; raises Refusal when one gives up."""
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    pending = list(children)
+    with console.status("starting ...") as status:
+        while pending and not signals.stopped:
+            status.update(f"starting {', '.join(c.name for c in pending)} ...")
+            refuse_dead(children)
+            if time.monotonic() > deadline:
+                raise Refusal(f"{pending[0].name} was not ready in time; see {pending[0].log}")
+            pending = [c for c in pending if not is_ready(c.url)]
+            time.sleep(0.1)
+    return not signals.stopped
+
+
+def refuse_dead(children: Sequence[Child]) -> None:
+    for child in children:
+        code = child.process.poll()
+        if code is not None:
+            raise Refusal(
+                f"the {child.name} process ended with code {code}; its log {child.log} ends with\n"
+                f"{child.last_words()}"
+            )
+
+
+def watch(children: Sequence[Child], signals: Signals, parent: int | None) -> int:
+    """Until a signal, or until a child dies, or `parent` does when one is given."""
+    while not signals.stopped:
+        for child in children:
+            if child.process.poll() is not None:
+                print(f"ringway up: the {child.name} process died; stopping", file=sys.stderr)
+                print(child.last_words(), file=sys.stderr)
+                return 1
+        if parent is not None and os.getppid() != parent:
+            return 0
+        time.sleep(0.2)
+    return 0

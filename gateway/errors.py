@@ -1,0 +1,132 @@
+"""The only table from domain errors to HTTP; knows statuses and codes, decides nothing else."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+
+from engines.api import (
+    EngineBusy,
+    EngineError,
+    EngineLost,
+    EngineRefused,
+    ModelMissing,
+    PromptTooLong,
+    RequestExpired,
+    TooLittleMemory,
+)
+from gateway.api import (
+    BodyTooLarge,
+    ClientLeft,
+    ContextRequired,
+    GatewayError,
+    InvalidRequest,
+    NoEngineFits,
+    RouteForbidden,
+    TemplateRefused,
+    Unauthorized,
+    UnknownModel,
+    UnsupportedParameter,
+)
+from gateway.openai.errors import ErrorBody, ErrorObject, LengthFacts
+from ingest.api import (
+    FileMissing,
+    FileNotReady,
+    FileTooLarge,
+    IngestError,
+    PermanentError,
+    TransientError,
+)
+from retrieval.api import IndexMismatch, QueryRejected, RetrievalError, SearchUnavailable
+
+
+@dataclass(frozen=True, slots=True)
+class HttpFault:
+    """What an error looks like from outside. `hidden`: the message is not for the caller."""
+
+    status: int
+    type: str
+    code: str | None
+    param: str | None = None
+    hidden: bool = False
+
+
+INVALID = "invalid_request_error"
+SERVER = "server_error"
+
+FAULTS: Mapping[type[Exception], HttpFault] = {
+    InvalidRequest: HttpFault(400, INVALID, None),
+    UnsupportedParameter: HttpFault(400, INVALID, "unsupported_parameter"),
+    UnknownModel: HttpFault(404, INVALID, "model_not_found", "model"),
+    Unauthorized: HttpFault(401, INVALID, "invalid_api_key"),
+    BodyTooLarge: HttpFault(413, INVALID, "request_too_large"),
+    NoEngineFits: HttpFault(400, INVALID, "context_length_exceeded", "messages"),
+    ContextRequired: HttpFault(400, INVALID, "context_required", "fidelity"),
+    RouteForbidden: HttpFault(403, INVALID, "route_forbidden", "fidelity"),
+    TemplateRefused: HttpFault(400, INVALID, "invalid_value", "messages"),
+    ClientLeft: HttpFault(499, INVALID, "client_closed_request"),
+    GatewayError: HttpFault(500, SERVER, "internal_error", hidden=True),
+    PromptTooLong: HttpFault(400, INVALID, "context_length_exceeded", "messages"),
+    EngineBusy: HttpFault(503, SERVER, "engine_overloaded"),
+    EngineLost: HttpFault(502, SERVER, "engine_lost"),
+    RequestExpired: HttpFault(504, SERVER, "request_expired"),
+    EngineRefused: HttpFault(400, INVALID, "engine_refused"),
+    ModelMissing: HttpFault(503, SERVER, "engine_error", hidden=True),
+    TooLittleMemory: HttpFault(503, SERVER, "engine_error", hidden=True),
+    EngineError: HttpFault(502, SERVER, "engine_error"),
+    IndexMismatch: HttpFault(503, SERVER, "index_mismatch"),
+    SearchUnavailable: HttpFault(503, SERVER, "search_unavailable"),
+    QueryRejected: HttpFault(400, INVALID, "query_rejected", "messages"),
+    RetrievalError: HttpFault(502, SERVER, "retrieval_error"),
+    FileMissing: HttpFault(404, INVALID, "file_not_found", "file_id"),
+    FileNotReady: HttpFault(409, INVALID, "file_not_ready", "file_id"),
+    FileTooLarge: HttpFault(413, INVALID, "file_too_large", "file"),
+    PermanentError: HttpFault(400, INVALID, "file_error", "file"),
+    TransientError: HttpFault(503, SERVER, "ingest_unavailable"),
+    IngestError: HttpFault(500, SERVER, "ingest_error"),
+}
+
+UNFORESEEN = HttpFault(500, SERVER, "internal_error", hidden=True)
+
+
+def fault_for(error: Exception) -> HttpFault:
+    """Most specific entry along the error's MRO; anything unlisted is a 500."""
+    for kind in type(error).__mro__:
+        if kind in FAULTS:
+            return FAULTS[kind]
+    return UNFORESEEN
+
+
+def error_body(error: Exception) -> ErrorBody:
+    """OpenAI's error object; an over-long prompt adds its numbers beside it."""
+    fault = fault_for(error)
+    message = str(error)
+    if fault.hidden or not message:
+        message = "The server had an error while processing your request."
+    body = ErrorBody(
+        error=ErrorObject(
+            message=message,
+            type=fault.type,
+            param=_param_of(error, fault),
+            code=error.code if isinstance(error, InvalidRequest) else fault.code,
+        )
+    )
+    if isinstance(error, NoEngineFits | PromptTooLong):
+        fits = error.fits if isinstance(error, NoEngineFits) else None
+        body["ringway"] = LengthFacts(num_tokens=error.num_tokens, limit=error.limit, fits=fits)
+    return body
+
+
+def error_headers(error: Exception) -> dict[str, str]:
+    if isinstance(error, EngineBusy):
+        return {"retry-after": str(max(1, ceil(error.retry_after_s)))}
+    if isinstance(error, TransientError | SearchUnavailable):
+        return {"retry-after": "1"}
+    if isinstance(error, Unauthorized):
+        return {"www-authenticate": "Bearer"}
+    return {}
+
+
+def _param_of(error: Exception, fault: HttpFault) -> str | None:
+    if isinstance(error, InvalidRequest | UnsupportedParameter):
+        return error.param
+    return fault.param

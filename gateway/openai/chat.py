@@ -1,0 +1,169 @@
+"""The body of POST /v1/chat/completions as OpenAI defines it, with Ringway's own fields.
+
+Knows types and ranges; `fields` knows what is refused by name, `parse` how errors are said.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from engines.api import Sampling
+from gateway.api import Fidelity
+from gateway.asks import Ask, Turn
+from ingest.api import InlineDocument
+
+MAX_SEED = 2**63
+
+
+class Wire(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class TextPart(Wire):
+    type: Literal["text"]
+    text: str
+
+
+class FileRef(Wire):
+    file_id: str = Field(min_length=1)
+    file_data: None = None
+    filename: None = None
+
+
+class FilePart(Wire):
+    type: Literal["file"]
+    file: FileRef
+
+
+Part = Annotated[TextPart | FilePart, Field(discriminator="type")]
+
+
+class Message(Wire):
+    """The null fields are those that SDKs send back when a message is echoed."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | Annotated[list[Part], Field(min_length=1)]
+    name: str | None = None
+    refusal: str | None = None
+    annotations: Annotated[list[object], Field(max_length=0)] | None = None
+    audio: None = None
+    function_call: None = None
+    tool_calls: Annotated[list[object], Field(max_length=0)] | None = None
+    tool_call_id: None = None
+
+
+class Document(Wire):
+    id: str = Field(min_length=1, max_length=256)
+    text: str
+
+
+class StreamOptions(Wire):
+    include_usage: bool | None = None
+    include_obfuscation: Literal[False] | None = None
+
+
+class TextFormat(Wire):
+    type: Literal["text"]
+
+
+Stops = Annotated[
+    list[Annotated[str, Field(min_length=1)]],
+    Field(max_length=4),
+    BeforeValidator(lambda stop: [stop] if isinstance(stop, str) else stop),
+]
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+Bias = Annotated[float, Field(ge=-100, le=100)]
+Tier = Literal["auto", "default", "flex", "priority"]
+FidelityName = Literal["auto", "retrieval", "hierarchical", "full"]
+
+
+class ChatBody(Wire):
+    """Null means "not given" everywhere, as in OpenAI's API."""
+
+    model: str = Field(min_length=1)
+    messages: list[Message] = Field(min_length=1)
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    stop: Stops | None = None
+    seed: Annotated[int, Field(ge=-MAX_SEED, lt=MAX_SEED)] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    logit_bias: dict[Annotated[str, Field(pattern=r"^\d{1,9}$")], Bias] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    service_tier: Tier | None = None
+    prompt_cache_key: str | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
+    metadata: Annotated[dict[str, str], Field(max_length=16)] | None = None
+    n: Literal[1] | None = None
+    store: Literal[False] | None = None
+    modalities: list[Literal["text"]] | None = None
+    response_format: TextFormat | None = None
+    tool_choice: Literal["none"] | None = None
+    fidelity: FidelityName | None = None
+    allow_fallback: bool | None = None
+    documents: list[Document] | None = None
+
+    @model_validator(mode="after")
+    def _fields_agree(self) -> "ChatBody":
+        both = (self.max_tokens, self.max_completion_tokens)
+        if None not in both and both[0] != both[1]:
+            raise ValueError("max_completion_tokens|differs from 'max_tokens'; send one of them")
+        if self.top_logprobs is not None and not self.logprobs:
+            raise ValueError("top_logprobs|is only allowed when 'logprobs' is true")
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("stream_options|is only allowed when 'stream' is true")
+        ids = [document.id for document in self.documents or ()]
+        if len(set(ids)) != len(ids):
+            raise ValueError("documents|has two documents with one id")
+        return self
+
+
+def to_ask(body: ChatBody, *, seed: int) -> Ask:
+    """`seed` is used when the caller gave none."""
+    fidelity = Fidelity(body.fidelity or "auto")
+    allow = body.allow_fallback
+    return Ask(
+        model=body.model,
+        turns=tuple(_turn(message) for message in body.messages),
+        documents=tuple(InlineDocument(d.id, d.text) for d in body.documents or ()),
+        fidelity=fidelity,
+        allow_fallback=fidelity is Fidelity.AUTO if allow is None else allow,
+        max_new_tokens=body.max_completion_tokens or body.max_tokens,
+        sampling=_sampling(body, seed),
+        stop=tuple(body.stop or ()),
+        service_tier="default" if body.service_tier in (None, "auto") else body.service_tier,
+        stream=bool(body.stream),
+        include_usage=bool(body.stream_options and body.stream_options.include_usage),
+        metadata=body.metadata or {},
+    )
+
+
+def _turn(message: Message) -> Turn:
+    parts = [message.content] if isinstance(message.content, str) else message.content
+    texts = [p if isinstance(p, str) else p.text for p in parts if not isinstance(p, FilePart)]
+    file_ids = [p.file.file_id for p in parts if isinstance(p, FilePart)]
+    return Turn(
+        role=message.role,
+        text="\n".join(texts),
+        file_ids=tuple(dict.fromkeys(file_ids)),
+        name=message.name,
+    )
+
+
+def _sampling(body: ChatBody, seed: int) -> Sampling:
+    wants_logprobs = bool(body.logprobs)
+    return Sampling(
+        temperature=1.0 if body.temperature is None else body.temperature,
+        top_p=1.0 if body.top_p is None else body.top_p,
+        seed=(seed if body.seed is None else body.seed) % MAX_SEED,
+        presence_penalty=body.presence_penalty or 0.0,
+        frequency_penalty=body.frequency_penalty or 0.0,
+        logit_bias={int(key): bias for key, bias in (body.logit_bias or {}).items()},
+        top_logprobs=(body.top_logprobs or 0) if wants_logprobs else None,
+    )

@@ -1,0 +1,191 @@
+"""A segmented conversation to prompt ids, and every source's place among them.
+
+Knows headings and packing; not which route will read the result. Blocking: use `to_thread`.
+"""
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gateway.prompt.layout import QUESTION, Control, Layout, Slot, SlottedMessage, lay_out
+from gateway.prompt.model_text import ModelText
+from gateway.prompt.segment import Segmented, SegmentedTurn, Source
+from gateway.prompt.tokens import EncodedText, TextEncoder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedSource:
+    """Tokens [token_start, token_stop) hold the source; its text begins at `char_start`
+    of the piece `encoded`, whose first token is `piece_start`."""
+
+    source: Source
+    token_start: int
+    token_stop: int
+    char_start: int
+    encoded: EncodedText
+    piece_start: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    ids: "array[int]"
+    question_start: int
+    placed: tuple[PlacedSource, ...]
+
+    @property
+    def document_starts(self) -> tuple[int, ...]:
+        return tuple(sorted({one.token_start for one in self.placed}))
+
+    @property
+    def context_tokens(self) -> int:
+        return sum(one.token_stop - one.token_start for one in self.placed)
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """Characters [start, stop) of a source's text."""
+
+    source: Source
+    start: int
+    stop: int
+
+
+def render_whole(segmented: Segmented, model: ModelText) -> Prompt:
+    """Everything the caller sent, documents before the question. Raises TemplateRefused."""
+    messages = [
+        SlottedMessage(
+            role=one.turn.role,
+            name=one.turn.name,
+            content=_whole_content(segmented, one, asks=i == segmented.question_turn),
+        )
+        for i, one in enumerate(segmented.turns)
+    ]
+    return _encode(segmented.sources, messages, model)
+
+
+def render_packed(segmented: Segmented, passages: str, model: ModelText) -> Prompt:
+    """The conversation without its context; `passages` stand before the last question."""
+    messages = []
+    for i, one in enumerate(segmented.turns):
+        content: tuple[str | Slot, ...] = (one.asking,)
+        if i == segmented.question_turn:
+            content = (Slot(passages, None), "\n\n", Slot("", QUESTION), one.asking)
+        messages.append(SlottedMessage(role=one.turn.role, name=one.turn.name, content=content))
+    return _encode((), messages, model)
+
+
+def locate(prompt: Prompt, start: int, stop: int, model: ModelText) -> list[Excerpt]:
+    """Which characters of which sources the prompt tokens [start, stop) hold."""
+    excerpts = []
+    for one in prompt.placed:
+        first, last = max(start, one.token_start), min(stop, one.token_stop)
+        if first >= last:
+            continue
+        chars = [
+            model.encoder.char_at(one.encoded, token - one.piece_start) - one.char_start
+            for token in (first, last)
+        ]
+        begin, end = max(0, chars[0]), min(len(one.source.text), chars[1])
+        if begin < end:
+            excerpts.append(Excerpt(one.source, begin, end))
+    return excerpts
+
+
+def _whole_content(
+    segmented: Segmented, one: SegmentedTurn, *, asks: bool
+) -> tuple[str | Slot, ...]:
+    content: list[str | Slot] = []
+    for index in one.attached:
+        source = segmented.sources[index]
+        content += [f"Document {index + 1}: {source.name}\n\n", Slot(source.text, index), "\n\n"]
+    text = one.turn.text
+    mark = [Slot("", QUESTION)] if asks else []
+    if one.split is None or one.inline is None:
+        return (*content, *mark, text)
+    inside = Slot(text[one.split.start : one.split.stop], one.inline)
+    tail = text[one.split.stop :]
+    gap = len(tail) - len(tail.lstrip())
+    return (*content, text[: one.split.start], inside, tail[:gap], *mark, tail[gap:])
+
+
+@dataclass(frozen=True, slots=True)
+class _Encoded:
+    """Piece i begins at token `starts[i]`; a control token has no encoded text."""
+
+    ids: "array[int]"
+    starts: tuple[int, ...]
+    pieces: tuple[EncodedText | None, ...]
+
+
+def _encode(
+    sources: Sequence[Source], messages: Sequence[SlottedMessage], model: ModelText
+) -> Prompt:
+    layout = lay_out(messages, model.template, model.encoder.specials)
+    if not model.encoder.joins_exactly and not _holds_data_special(layout, model.encoder):
+        layout = layout.joined()
+        whole = model.encoder.encode_whole(str(layout.pieces[0]))
+        encoded = _Encoded(whole.ids, (0,), (whole,))
+    else:
+        encoded = _encode_pieces(layout, model.encoder)
+    placed = (
+        _place(index, source, layout, encoded, model.encoder)
+        for index, source in enumerate(sources)
+    )
+    return Prompt(
+        ids=encoded.ids,
+        question_start=_question_start(layout, encoded, model.encoder),
+        placed=tuple(one for one in placed if one is not None),
+    )
+
+
+def _holds_data_special(layout: Layout, encoder: TextEncoder) -> bool:
+    return any(isinstance(piece, str) and encoder.holds_special(piece) for piece in layout.pieces)
+
+
+def _encode_pieces(layout: Layout, encoder: TextEncoder) -> _Encoded:
+    ids = array("i")
+    starts: list[int] = []
+    pieces: list[EncodedText | None] = []
+    for piece in layout.pieces:
+        starts.append(len(ids))
+        if isinstance(piece, Control):
+            ids.append(encoder.control_id(piece.text))
+            pieces.append(None)
+        else:
+            encoded = encoder.encode(piece)
+            ids.extend(encoded.ids)
+            pieces.append(encoded)
+    return _Encoded(ids, tuple(starts), tuple(pieces))
+
+
+def _place(
+    index: int, source: Source, layout: Layout, encoded: _Encoded, encoder: TextEncoder
+) -> PlacedSource | None:
+    """None for an empty source, and for one that the template left out."""
+    place = layout.places.get(index)
+    if place is None or place.start == place.stop:
+        return None
+    piece = encoded.pieces[place.piece]
+    assert piece is not None, "a text lies in a text piece"
+    start = encoded.starts[place.piece]
+    first, last = (encoder.token_at(piece, char) for char in (place.start, place.stop))
+    return PlacedSource(
+        source=source,
+        token_start=start + first,
+        token_stop=start + max(last, first + 1),
+        char_start=place.start,
+        encoded=piece,
+        piece_start=start,
+    )
+
+
+def _question_start(layout: Layout, encoded: _Encoded, encoder: TextEncoder) -> int:
+    """First token of the question. A template that drops the message has none: 0."""
+    place = layout.places.get(QUESTION)
+    if place is None:
+        return 0
+    if place.piece == len(encoded.pieces):
+        return len(encoded.ids)
+    piece = encoded.pieces[place.piece]
+    start = encoded.starts[place.piece]
+    return start if piece is None else start + encoder.token_at(piece, place.start)

@@ -1,0 +1,182 @@
+"""Splits a prompt into context and question; pure, knows neither tokens nor templates.
+
+Attached files and `documents` are context. So is a long text inside a user's message: its closing
+paragraphs are the question, an opening line that asks or introduces stays with the question, and
+what lies between is context. System messages stay with both.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gateway.asks import Turn
+from ingest.api import InlineDocument, StoredText
+
+MAX_QUESTION_CHARS = 2000
+MAX_LEAD_CHARS = 400
+
+PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
+SENTENCE = re.compile(r"(?<=[.!?])\s+")
+
+
+class SourceKind(StrEnum):
+    FILE = "file"
+    DOCUMENT = "document"
+    PROMPT = "prompt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A text that can be searched and cited.
+
+    `base` is what to add to an offset in `text` to get one in what the caller holds: for a
+    PROMPT source, characters of its message's text.
+    """
+
+    kind: SourceKind
+    id: str
+    name: str
+    text: str
+    base: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """text[:start] introduces, text[start:stop] is context, text[stop:] asks."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentedTurn:
+    """`attached` sources come before the text; `inline` is the one inside it, at `split`.
+
+    Both are indices into the sources of the prompt.
+    """
+
+    turn: Turn
+    attached: tuple[int, ...] = ()
+    split: Split | None = None
+    inline: int | None = None
+
+    @property
+    def asking(self) -> str:
+        """The text without its context."""
+        text = self.turn.text
+        if self.split is None:
+            return text
+        lead = text[: self.split.start].strip()
+        question = text[self.split.stop :].strip()
+        return f"{lead}\n\n{question}" if lead else question
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segmented:
+    turns: tuple[SegmentedTurn, ...]
+    sources: tuple[Source, ...]
+
+    @property
+    def question_turn(self) -> int:
+        """Index of the last user message; of the last message when no user speaks."""
+        asking = [i for i, one in enumerate(self.turns) if one.turn.role == "user"]
+        return asking[-1] if asking else len(self.turns) - 1
+
+    @property
+    def question(self) -> str:
+        return self.turns[self.question_turn].asking.strip()
+
+
+def segment(
+    turns: Sequence[Turn],
+    files: Mapping[str, StoredText],
+    documents: Sequence[InlineDocument],
+    *,
+    least_context_chars: int,
+) -> Segmented:
+    """`files` holds the text of every file that the turns attach. `documents` go to the last
+    user message, a file to the first message that names it."""
+    asking = [i for i, turn in enumerate(turns) if turn.role == "user"]
+    last = asking[-1] if asking else len(turns) - 1
+    sources: list[Source] = []
+    placed: set[str] = set()
+    segmented = []
+    for i, turn in enumerate(turns):
+        attached = [_file(files[one]) for one in turn.file_ids if one not in placed]
+        placed.update(turn.file_ids)
+        if i == last:
+            attached += [_document(document) for document in documents]
+        first = len(sources)
+        sources += attached
+        split = split_text(turn.text, least_context_chars) if turn.role == "user" else None
+        if split is not None:
+            sources.append(_inline(turn.text, split, "prompt" if i == last else f"prompt-{i}"))
+        segmented.append(
+            SegmentedTurn(
+                turn=turn,
+                attached=tuple(range(first, first + len(attached))),
+                split=split,
+                inline=None if split is None else len(sources) - 1,
+            )
+        )
+    return Segmented(turns=tuple(segmented), sources=tuple(sources))
+
+
+def split_text(text: str, least_context_chars: int) -> Split | None:
+    """Where the context of a message lies; None when it has less than `least_context_chars`."""
+    if len(text) < least_context_chars:
+        return None
+    asks_from = _closing_start(text)
+    lead = _lead_stop(text[:asks_from])
+    body = text[lead:asks_from]
+    start = lead + len(body) - len(body.lstrip())
+    stop = lead + len(body.rstrip())
+    is_split = stop - start >= least_context_chars and text[asks_from:].strip() != ""
+    return Split(start, stop) if is_split else None
+
+
+def _closing_start(text: str) -> int:
+    """Start of the closing paragraphs; of the closing line or sentence in a text without any."""
+    end = len(text.rstrip())
+    paragraphs = [m.end() for m in PARAGRAPH.finditer(text, 0, end)]
+    if paragraphs and end - paragraphs[-1] <= MAX_QUESTION_CHARS:
+        before = paragraphs[-2] if len(paragraphs) > 1 else 0
+        introduction = text[before : paragraphs[-1]].rstrip()
+        if len(introduction) <= MAX_LEAD_CHARS and introduction.endswith((":", "?")):
+            return before
+        return paragraphs[-1]
+    line = text.rfind("\n", 0, end) + 1
+    if line and end - line <= MAX_QUESTION_CHARS:
+        return line
+    tail = max(0, end - MAX_QUESTION_CHARS)
+    sentences = [m.end() for m in SENTENCE.finditer(text, tail, end)]
+    return sentences[-1] if sentences else end
+
+
+def _lead_stop(text: str) -> int:
+    """End of an opening paragraph that asks or introduces; 0 when there is none."""
+    first = PARAGRAPH.search(text, 0, MAX_LEAD_CHARS + 8)
+    if first is None:
+        return 0
+    opening = text[: first.start()].rstrip()
+    asks = len(opening) <= MAX_LEAD_CHARS and opening.endswith((":", "?"))
+    return first.end() if asks else 0
+
+
+def _file(stored: StoredText) -> Source:
+    return Source(kind=SourceKind.FILE, id=stored.file_id, name=stored.filename, text=stored.text)
+
+
+def _document(document: InlineDocument) -> Source:
+    return Source(kind=SourceKind.DOCUMENT, id=document.id, name=document.id, text=document.text)
+
+
+def _inline(text: str, split: Split, name: str) -> Source:
+    return Source(
+        kind=SourceKind.PROMPT,
+        id=name,
+        name=name,
+        text=text[split.start : split.stop],
+        base=split.start,
+    )

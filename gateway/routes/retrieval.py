@@ -1,0 +1,119 @@
+"""The retrieval route: search, pack what is found, let the model read that, cite it."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+
+from engines.api import AttendedEvent, Attention
+from gateway.answers import AnswerEvent, Opened, Said
+from gateway.citations import cite
+from gateway.prompt.render import Prompt, render_packed
+from gateway.prompt.segment import Segmented, Source, SourceKind
+from gateway.routes.packing import Found, Packed, pack
+from gateway.routes.task import Means, Task, answered
+from gateway.routing import Plan
+from gateway.stream import Ended, speak
+from gateway.together import together
+from ingest.api import InlineDocument, InlineSearch
+from retrieval.api import Passage, SearchRequest, SearchResult
+
+MAX_QUERY_CHARS = 2000
+
+_Searched = tuple[Mapping[str, Source], SearchResult]
+
+
+class WeakEvidence(Exception):
+    """A verdict, caught by the answering loop only: `escalation` shall answer instead."""
+
+    def __init__(self, escalation: Plan) -> None:
+        super().__init__("weak evidence")
+        self.escalation = escalation
+
+
+async def answer_retrieval(task: Task, means: Means) -> AsyncGenerator[AnswerEvent, None]:
+    """Raises WeakEvidence under `auto`, and what the library and `Engine.generate` raise."""
+    searched_s = means.monotonic()
+    found, evidence = await find(task.segmented, means)
+    search_ms = (means.monotonic() - searched_s) * 1000
+    if task.escalation is not None and evidence < means.policy.retrieval.min_evidence:
+        raise WeakEvidence(task.escalation)
+    packed, prompt = await asyncio.to_thread(_pack_prompt, task, found, means)
+    facts = task.facts(
+        tokens_read=len(prompt.ids),
+        coverage=min(1.0, packed.passage_tokens / max(1, task.counts.context_tokens)),
+        evidence=evidence,
+    )
+    facts = replace(facts, timing_ms={"search": search_ms})
+    yield Opened(facts)
+    request = task.request(prompt, Attention.FULL)
+    said: list[str] = []
+    async with aclosing(speak(means.engine, request, task.model, task.ask.stop)) as events:
+        async for event in events:
+            if isinstance(event, Ended):
+                citations = cite("".join(said), task.segmented.question, packed.readings)
+                yield answered(event, replace(facts, citations=citations))
+            elif not isinstance(event, AttendedEvent):
+                if isinstance(event, Said):
+                    said.append(event.text)
+                yield event
+
+
+async def find(segmented: Segmented, means: Means) -> tuple[list[Found], float]:
+    """Passages of all sources by falling score, and the best evidence of the searches."""
+    files = {one.id: one for one in segmented.sources if one.kind is SourceKind.FILE}
+    inline = {
+        str(i): one
+        for i, one in enumerate(segmented.sources)
+        if one.kind is not SourceKind.FILE and one.text.strip()
+    }
+    query = segmented.question[:MAX_QUERY_CHARS]
+    searches = []
+    if files:
+        searches.append(_search_files(files, query, means))
+    if inline:
+        searches.append(_search_inline(inline, query, means))
+    return _merged(await together(*searches), means.policy.retrieval.top_k)
+
+
+async def _search_files(sources: Mapping[str, Source], query: str, means: Means) -> _Searched:
+    settings = means.policy.retrieval
+    request = SearchRequest(
+        query=query,
+        document_ids=tuple(sources),
+        top_k=settings.top_k,
+        deadline_s=settings.search_deadline_s,
+    )
+    return sources, await means.library.search(request)
+
+
+async def _search_inline(sources: Mapping[str, Source], query: str, means: Means) -> _Searched:
+    settings = means.policy.retrieval
+    request = InlineSearch(
+        documents=[InlineDocument(key, one.text) for key, one in sources.items()],
+        query=query,
+        top_k=settings.top_k,
+        deadline_s=settings.search_deadline_s,
+    )
+    return sources, await means.library.search_inline(request)
+
+
+def _merged(results: Sequence[_Searched], top_k: int) -> tuple[list[Found], float]:
+    found = [
+        _found(passage, sources[passage.document_id])
+        for sources, result in results
+        for passage in result.passages
+        if passage.document_id in sources
+    ]
+    found.sort(key=lambda one: -one.score)
+    evidence = max((result.evidence for _, result in results), default=0.0)
+    return found[:top_k], evidence
+
+
+def _found(passage: Passage, source: Source) -> Found:
+    return Found(source, passage.start, passage.stop, passage.text, passage.score)
+
+
+def _pack_prompt(task: Task, found: list[Found], means: Means) -> tuple[Packed, Prompt]:
+    packed = pack(found, means.policy.retrieval.passage_tokens, task.model.encoder)
+    return packed, render_packed(task.segmented, packed.text, task.model)

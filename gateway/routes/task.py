@@ -1,0 +1,97 @@
+"""A counted prompt on its way to an answer, and what every route needs to give one.
+
+Knows no HTTP and no wire format.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from engines.api import Attention, Engine, GenerateRequest
+from gateway.answers import Answered, Facts, Usage
+from gateway.asks import Ask
+from gateway.policy import Policy
+from gateway.prompt.model_text import ModelText
+from gateway.prompt.render import Prompt
+from gateway.prompt.segment import Segmented
+from gateway.routing import Counts, EngineFacts, Plan
+from gateway.stream import Ended
+from ingest.api import Library
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What routes work with. `monotonic` is the clock of deadlines and timings."""
+
+    engine: Engine
+    library: Library
+    policy: Policy
+    monotonic: Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """`prompt` is all that the caller sent, rendered and counted. Times are `monotonic`.
+
+    `escalation` is where a retrieval goes whose evidence is weak; None: it answers all the same.
+    """
+
+    request_id: str
+    ask: Ask
+    plan: Plan
+    escalation: Plan | None
+    engine_facts: EngineFacts
+    segmented: Segmented
+    prompt: Prompt
+    counts: Counts
+    model: ModelText
+    started_s: float
+    deadline_s: float
+    count_s: float
+
+    def request(self, prompt: Prompt, attention: Attention) -> GenerateRequest:
+        """An answer whose length the caller left open is bounded by the room beside `prompt`."""
+        max_new = self.plan.max_new_tokens
+        if self.ask.max_new_tokens is None:
+            room = self.engine_facts.context_tokens.get(attention, 0) - len(prompt.ids)
+            max_new = max(1, min(max_new, room))
+        return GenerateRequest(
+            request_id=self.request_id,
+            prompt_ids=prompt.ids,
+            max_new_tokens=max_new,
+            attention=attention,
+            question_start=prompt.question_start,
+            document_starts=prompt.document_starts,
+            sampling=self.ask.sampling,
+            stop_ids=self.model.stop_ids,
+            deadline_s=self.deadline_s,
+            service_tier=self.ask.service_tier,
+        )
+
+    def facts(self, *, tokens_read: int, coverage: float, evidence: float | None = None) -> Facts:
+        return Facts(
+            plan=self.plan,
+            prompt_tokens=len(self.prompt.ids),
+            tokens_read=tokens_read,
+            coverage=coverage,
+            evidence=evidence,
+        )
+
+
+def answered(ended: Ended, facts: Facts) -> Answered:
+    finish = ended.finish
+    timing = dict(facts.timing_ms)
+    if finish is not None:
+        timing["queue"] = finish.queue_s * 1000
+        timing["prefill"] = finish.prefill_s * 1000
+        timing["decode"] = finish.decode_s * 1000
+    return Answered(
+        reason=ended.reason,
+        usage=Usage(
+            prompt_tokens=facts.tokens_read,
+            cached_tokens=0 if finish is None else finish.cached_tokens,
+            completion_tokens=(
+                ended.completion_tokens if finish is None else finish.completion_tokens
+            ),
+        ),
+        facts=replace(facts, timing_ms=timing),
+    )

@@ -1,0 +1,16 @@
+"""Server-sent events as bytes: data frames, comments, the end. Knows nothing of what they say."""
+
+import msgspec
+
+DONE = b"data: [DONE]\n\n"
+
+
+def data(body: object) -> bytes:
+    """One frame; JSON has no raw line breaks, so a single `data:` line holds it."""
+    return b"data: " + msgspec.json.encode(body) + b"\n\n"
+
+
+def comment(text: str) -> bytes:
+    """A line that clients ignore and idle timers see."""
+    assert "\n" not in text, "a comment is one line"
+    return f": {text}\n\n".encode()

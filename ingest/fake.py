@@ -1,0 +1,162 @@
+"""A `Library` in memory for other packages' tests: ingests at once, searches by shared words."""
+
+import hashlib
+import re
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ingest.api import (
+    FileMissing,
+    FileNotReady,
+    FilePage,
+    FileRecord,
+    FileStatus,
+    FileTooLarge,
+    InlineSearch,
+    StoredText,
+)
+from ingest.ledger import new_file_id
+from retrieval.api import Passage, QueryRejected, SearchRequest, SearchResult
+
+PARAGRAPH = re.compile(r"\S(?:.|\n(?!\s*\n))*")
+WORD = re.compile(r"\w+")
+
+
+@dataclass(slots=True)
+class FakeFile:
+    record: FileRecord
+    raw: bytes
+    text: str | None = None
+
+
+class FakeLibrary:
+    """`add` answers UPLOADED, and the file is PROCESSED (UTF-8) or ERROR when asked for next.
+
+    Files added between `hold()` and `resume()` stay UPLOADED until then.
+    """
+
+    def __init__(self, *, max_file_bytes: int = 1 << 20) -> None:
+        self._max_file_bytes = max_file_bytes
+        self._files: dict[str, FakeFile] = {}
+        self._waiting: list[FakeFile] | None = None
+
+    def hold(self) -> None:
+        self._waiting = self._waiting or []
+
+    def resume(self) -> None:
+        for file in self._waiting or []:
+            _ingest(file)
+        self._waiting = None
+
+    async def add(self, *, filename: str, purpose: str, body: AsyncIterator[bytes]) -> FileRecord:
+        raw = bytearray()
+        async for piece in body:
+            raw += piece
+            if len(raw) > self._max_file_bytes:
+                raise FileTooLarge(limit_bytes=self._max_file_bytes)
+        record = FileRecord(
+            id=new_file_id(),
+            filename=filename,
+            purpose=purpose,
+            num_bytes=len(raw),
+            digest=hashlib.sha256(raw).hexdigest(),
+            created_at=int(time.time()),
+            status=FileStatus.UPLOADED,
+        )
+        file = self._files[record.id] = FakeFile(record, bytes(raw))
+        if self._waiting is None:
+            _ingest(file)
+        else:
+            self._waiting.append(file)
+        return record
+
+    async def get(self, file_id: str) -> FileRecord:
+        return self._find(file_id).record
+
+    async def list(
+        self, *, after: str | None, limit: int, ascending: bool, purpose: str | None
+    ) -> FilePage:
+        records = [file.record for file in self._files.values()]
+        if not ascending:
+            records.reverse()
+        if after is not None:
+            cursor = self._find(after).record
+            records = records[records.index(cursor) + 1 :]
+        wanted = [each for each in records if purpose in (None, each.purpose)]
+        return FilePage(files=wanted[:limit], has_more=len(wanted) > limit)
+
+    async def content(self, file_id: str) -> AsyncIterator[bytes]:
+        yield self._find(file_id).raw
+
+    async def delete(self, file_id: str) -> None:
+        self._find(file_id)
+        del self._files[file_id]
+
+    async def text(self, file_id: str) -> StoredText:
+        file = self._find(file_id)
+        if file.text is None:
+            raise FileNotReady(file.record)
+        return StoredText(file_id, file.record.filename, file.text)
+
+    async def search(self, request: SearchRequest) -> SearchResult:
+        texts = {
+            file_id: file.text
+            for file_id in request.document_ids
+            if (file := self._files.get(file_id)) is not None and file.text is not None
+        }
+        return _search(texts, request.query, request.top_k)
+
+    async def search_inline(self, request: InlineSearch) -> SearchResult:
+        texts = {document.id: document.text for document in request.documents}
+        return _search(texts, request.query, request.top_k)
+
+    def _find(self, file_id: str) -> FakeFile:
+        if file_id not in self._files:
+            raise FileMissing(file_id)
+        return self._files[file_id]
+
+
+def _ingest(file: FakeFile) -> None:
+    cause = "The file is empty (0 bytes)." if not file.raw else None
+    try:
+        text = file.raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        cause = f"The text is UTF-8 but broken at byte {error.start}."
+    if cause is not None:
+        file.record = replace(file.record, status=FileStatus.ERROR, cause=cause)
+        return
+    file.text = text
+    file.record = replace(
+        file.record,
+        status=FileStatus.PROCESSED,
+        num_chars=len(text),
+        num_chunks=len(list(PARAGRAPH.finditer(text))),
+    )
+
+
+def _search(texts: Mapping[str, str], query: str, top_k: int) -> SearchResult:
+    wanted = set(WORD.findall(query.lower()))
+    if not wanted:
+        raise QueryRejected("the query is empty")
+    passages = [each for id_, text in texts.items() for each in _passages(id_, text, wanted)]
+    best = sorted(passages, key=lambda passage: -passage.score)
+    found = [passage for passage in best if passage.score > 0][:top_k]
+    return SearchResult(
+        passages=found,
+        evidence=found[0].score if found else 0.0,
+        num_searched=len(passages),
+        seconds=0.0,
+    )
+
+
+def _passages(document_id: str, text: str, wanted: set[str]) -> Iterator[Passage]:
+    for paragraph in PARAGRAPH.finditer(text):
+        shared = wanted & set(WORD.findall(paragraph[0].lower()))
+        yield Passage(
+            document_id=document_id,
+            start=paragraph.start(),
+            stop=paragraph.end(),
+            text=paragraph[0],
+            score=len(shared) / len(wanted),
+        )

@@ -1,0 +1,224 @@
+"""The queue of ingest jobs in the database: leases, retries, dead letters. Knows no job's work."""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from random import Random
+
+from sqlalchemy import ColumnElement, Connection, and_, exists, func, insert, or_, select, update
+
+from ingest.database import Database
+from ingest.retry import RetryPolicy, delay_before
+from ingest.schema import files, jobs
+
+FIRST_CANDIDATES = 8
+
+
+class JobKind(StrEnum):
+    INGEST = "ingest"
+    DELETE = "delete"
+
+
+class JobState(StrEnum):
+    QUEUED = "queued"
+    LEASED = "leased"
+    DONE = "done"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One leased job. `attempts` counts this one; with the owner it names the lease."""
+
+    id: str
+    kind: JobKind
+    file_id: str
+    attempts: int
+    owner: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueConfig:
+    lease_s: float = 30.0
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+
+    def __post_init__(self) -> None:
+        if self.lease_s <= 0:
+            raise ValueError(f"lease_s must be positive, not {self.lease_s}")
+
+
+class JobQueue:
+    """At most one job of a file is leased at a time, so a delete never overtakes an ingest.
+
+    Every change is one UPDATE guarded by the lease it was made under: a worker that lost its
+    lease changes nothing.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        config: QueueConfig,
+        *,
+        clock: Callable[[], float],
+        rng: Random,
+        owner: str | None = None,
+    ) -> None:
+        self._database = database
+        self._config = config
+        self._clock = clock
+        self._rng = rng
+        self._owner = owner or f"worker-{secrets.token_hex(8)}"
+
+    @property
+    def lease_s(self) -> float:
+        return self._config.lease_s
+
+    async def enqueue(self, file_id: str, kind: JobKind) -> None:
+        now = self._clock()
+        await self._database.run(lambda connection: insert_job(connection, file_id, kind, now))
+
+    async def lease(self) -> Job | None:
+        """Take the job that has waited longest, or one whose worker fell silent."""
+        for job_id in await self._database.run(self._candidates):
+            job = await self._try_lease(job_id)
+            if job is not None:
+                return job
+        return None
+
+    async def beat(self, job: Job) -> bool:
+        """Prolong the lease. False: it is lost, or the file was deleted; stop the work."""
+        wanted = or_(jobs.c.kind == JobKind.DELETE, _file_lives())
+        return await self._change(job, wanted, lease_until=self._clock() + self._config.lease_s)
+
+    async def complete(self, job: Job) -> bool:
+        return await self._settle(job, state=JobState.DONE)
+
+    async def release(self, job: Job) -> bool:
+        """Give the job back as if it had not been taken: the worker stops, the job is fine."""
+        return await self._settle(
+            job, state=JobState.QUEUED, attempts=job.attempts - 1, next_attempt_at=self._clock()
+        )
+
+    def is_last_attempt(self, job: Job) -> bool:
+        return job.attempts >= self._config.retry.max_attempts
+
+    def is_exhausted(self, job: Job) -> bool:
+        """Every attempt was used up, the last by a worker that never reported back."""
+        return job.attempts > self._config.retry.max_attempts
+
+    async def retry(self, job: Job, cause: str) -> bool:
+        """Run the job again later, with jitter."""
+        delay_s = delay_before(job.attempts + 1, self._config.retry, self._rng)
+        return await self._settle(
+            job, state=JobState.QUEUED, cause=cause, next_attempt_at=self._clock() + delay_s
+        )
+
+    async def bury(self, job: Job, cause: str) -> bool:
+        """Keep the job as a dead letter; nobody runs it again."""
+        return await self._settle(job, state=JobState.DEAD, cause=cause)
+
+    async def reclaim(self) -> int:
+        """Expire every lease at once. Only for a worker that knows it is the only one."""
+        statement = update(jobs).where(jobs.c.state == JobState.LEASED).values(lease_until=0.0)
+        return await self._database.run(lambda connection: connection.execute(statement).rowcount)
+
+    async def depth(self) -> dict[JobState, int]:
+        """How many jobs are in each state."""
+        statement = select(jobs.c.state, func.count()).group_by(jobs.c.state)
+        rows = await self._database.run(lambda connection: connection.execute(statement).all())
+        return dict.fromkeys(JobState, 0) | {JobState(state): count for state, count in rows}
+
+    def _candidates(self, connection: Connection) -> list[str]:
+        statement = (
+            select(jobs.c.id)
+            .where(self._due())
+            .order_by(jobs.c.next_attempt_at, jobs.c.created_at)
+            .limit(FIRST_CANDIDATES)
+        )
+        return list(connection.execute(statement).scalars())
+
+    def _due(self) -> ColumnElement[bool]:
+        now = self._clock()
+        waiting = and_(jobs.c.state == JobState.QUEUED, jobs.c.next_attempt_at <= now)
+        abandoned = and_(jobs.c.state == JobState.LEASED, jobs.c.lease_until < now)
+        other = jobs.alias("other")
+        busy = exists().where(
+            other.c.file_id == jobs.c.file_id,
+            other.c.id != jobs.c.id,
+            other.c.state == JobState.LEASED,
+            other.c.lease_until >= now,
+        )
+        return and_(or_(waiting, abandoned), ~busy)
+
+    async def _try_lease(self, job_id: str) -> Job | None:
+        statement = (
+            update(jobs)
+            .where(jobs.c.id == job_id, self._due())
+            .values(
+                state=JobState.LEASED,
+                lease_owner=self._owner,
+                lease_until=self._clock() + self._config.lease_s,
+                attempts=jobs.c.attempts + 1,
+            )
+            .returning(jobs.c.kind, jobs.c.file_id, jobs.c.attempts)
+        )
+        row = await self._database.run(lambda connection: connection.execute(statement).first())
+        if row is None:
+            return None
+        return Job(
+            id=job_id,
+            kind=JobKind(row.kind),
+            file_id=row.file_id,
+            attempts=row.attempts,
+            owner=self._owner,
+        )
+
+    async def _settle(self, job: Job, **values: object) -> bool:
+        return await self._change(job, None, lease_owner=None, lease_until=None, **values)
+
+    async def _change(
+        self, job: Job, condition: ColumnElement[bool] | None, **values: object
+    ) -> bool:
+        statement = update(jobs).where(
+            jobs.c.id == job.id,
+            jobs.c.state == JobState.LEASED,
+            jobs.c.lease_owner == job.owner,
+            jobs.c.attempts == job.attempts,
+        )
+        if condition is not None:
+            statement = statement.where(condition)
+        changing = statement.values(values)
+        return await self._database.run(
+            lambda connection: connection.execute(changing).rowcount == 1
+        )
+
+
+def insert_job(connection: Connection, file_id: str, kind: JobKind, now: float) -> None:
+    connection.execute(
+        insert(jobs).values(
+            id=f"job-{secrets.token_hex(12)}",
+            kind=kind,
+            file_id=file_id,
+            state=JobState.QUEUED,
+            attempts=0,
+            next_attempt_at=now,
+            created_at=now,
+        )
+    )
+
+
+def drop_waiting_ingest(connection: Connection, file_id: str) -> None:
+    connection.execute(
+        update(jobs)
+        .where(
+            jobs.c.file_id == file_id,
+            jobs.c.kind == JobKind.INGEST,
+            jobs.c.state == JobState.QUEUED,
+        )
+        .values(state=JobState.DONE, cause="the file was deleted")
+    )
+
+
+def _file_lives() -> ColumnElement[bool]:
+    return exists().where(files.c.id == jobs.c.file_id, files.c.deleted_at.is_(None))

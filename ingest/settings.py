@@ -1,0 +1,82 @@
+"""What can be set about ingest, and the only reader of RINGWAY_INGEST_* variables."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+import msgspec
+
+from ingest.database import sqlite_url
+
+PREFIX = "RINGWAY_INGEST_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestSettings:
+    """One field for each variable: `max_file_bytes` is RINGWAY_INGEST_MAX_FILE_BYTES."""
+
+    data_dir: Path
+    database_url: str | None = field(default=None, repr=False)
+    """None is SQLite in `data_dir`."""
+
+    embedder: str | None = None
+    """A sentence-transformers folder or hub id; None is the bundled model."""
+
+    max_file_bytes: int = 512 << 20
+    lanes: int = 2
+    poll_s: float = 1.0
+    lease_s: float = 30.0
+    max_attempts: int = 5
+    parse_memory_bytes: int = 2 << 30
+    parse_cpu_s: int = 120
+    parse_wall_s: float = 180.0
+    parse_max_pages: int = 10_000
+    parse_max_chars: int = 64_000_000
+    chunk_chars: int = 1_000
+    parent_chars: int = 2_500
+    inline_embedded: int = 128
+    inline_cache_bytes: int = 512 << 20
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, int | float) and value <= 0:
+                raise ValueError(f"{each.name} must be positive, not {value}")
+
+    @property
+    def sql_url(self) -> str:
+        return self.database_url or sqlite_url(self.data_dir / "metadata.db")
+
+    @property
+    def blobs_dir(self) -> Path:
+        return self.data_dir / "blobs"
+
+    @property
+    def index_dir(self) -> Path:
+        return self.data_dir / "index"
+
+
+def settings_from(environ: Mapping[str, str], *, data_dir: Path | None = None) -> IngestSettings:
+    """`data_dir` comes before the environment's. Raises ValueError for unknown or bad values."""
+    names = {each.name for each in fields(IngestSettings)}
+    values: dict[str, str | Path] = {}
+    for variable, raw in environ.items():
+        if not variable.startswith(PREFIX):
+            continue
+        name = variable.removeprefix(PREFIX).lower()
+        if name not in names or variable != PREFIX + name.upper():
+            raise ValueError(f"unknown setting {variable}")
+        values[name] = raw
+    if data_dir is not None:
+        values["data_dir"] = data_dir
+    if "data_dir" not in values:
+        raise ValueError(f"{PREFIX}DATA_DIR is not set")
+    try:
+        return msgspec.convert(values, IngestSettings, strict=False, dec_hook=_path)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"bad setting {PREFIX}*: {error}") from error
+
+
+def _path(kind: type, value: object) -> Path:
+    assert kind is Path, kind
+    return Path(str(value))

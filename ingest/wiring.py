@@ -1,0 +1,199 @@
+"""Builds and runs the worker process: models, index, jobs and their HTTP face."""
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from random import Random
+
+import uvicorn
+
+from ingest.blobs import BlobStore
+from ingest.chunking import ChunkConfig
+from ingest.database import Database
+from ingest.face import Services, create_app
+from ingest.inline import InlineConfig, InlineSearcher
+from ingest.jobs import JobQueue, QueueConfig
+from ingest.ledger import Ledger
+from ingest.parsing.parsed import ParseLimits
+from ingest.parsing.sandbox import Sandbox
+from ingest.pipeline import Pipeline, PipelineConfig, Rooms
+from ingest.retry import RetryPolicy
+from ingest.settings import IngestSettings
+from ingest.texts import CachedTexts, TextStore
+from ingest.worker import Worker, WorkerConfig
+from retrieval.config import EmbedderConfig, SearchConfig
+from retrieval.embedder import LocalEmbedder
+from retrieval.search import HybridSearcher
+from retrieval.stores.lance import LanceStore
+from retrieval.stores.rows import search_text
+
+logger = logging.getLogger(__name__)
+
+LIFELINE_BYTES = 1 << 12
+STOP_GRACE_S = 3
+
+
+class DataDirBusy(ValueError):
+    """Another worker writes to this data directory."""
+
+
+async def serve_ingest(
+    settings: IngestSettings, *, host: str, port: int, lifeline_fd: int | None = None
+) -> None:
+    """Run the worker until SIGTERM, SIGINT, or the end of what `lifeline_fd` reads.
+
+    Raises DataDirBusy or OSError (the port is taken) before anything is started. The face
+    answers at once; `/health/ready` is 503 until the models are loaded.
+    """
+    await asyncio.to_thread(settings.data_dir.mkdir, parents=True, exist_ok=True)
+    with _only_worker(settings), _listening(host, port) as listener:
+        database = await Database.connect(settings.sql_url)
+        stop = asyncio.Event()
+        try:
+            with _stopping_on(stop, lifeline_fd):
+                await _run(settings, database, listener, stop)
+        finally:
+            await database.aclose()
+
+
+async def _run(
+    settings: IngestSettings, database: Database, listener: socket.socket, stop: asyncio.Event
+) -> None:
+    queue = JobQueue(database, _queue_config(settings), clock=time.time, rng=Random())
+    services = Services(nudge=lambda: None, depth=queue.depth)
+    server = _FaceServer(
+        uvicorn.Config(
+            create_app(services),
+            log_config=None,
+            lifespan="off",
+            access_log=False,
+            timeout_graceful_shutdown=STOP_GRACE_S,
+        )
+    )
+    async with asyncio.TaskGroup() as group:
+        group.create_task(server.serve(sockets=[listener]))
+        try:
+            async with _built_worker(settings, database, queue, services) as worker:
+                services.nudge = worker.nudge
+                working = group.create_task(worker.run())
+                await stop.wait()
+                worker.stop()
+                await working
+        finally:
+            server.should_exit = True
+
+
+@asynccontextmanager
+async def _built_worker(
+    settings: IngestSettings, database: Database, queue: JobQueue, services: Services
+) -> AsyncIterator[Worker]:
+    embedder = await LocalEmbedder.load(EmbedderConfig(model=settings.embedder))
+    store = await LanceStore.open(settings.index_dir, embedder)
+    blobs = BlobStore.in_folder(settings.blobs_dir)
+    texts = TextStore(blobs)
+    cache = CachedTexts(texts)
+    chunks = ChunkConfig(chunk_chars=settings.chunk_chars, parent_chars=settings.parent_chars)
+    ledger = Ledger(database)
+    try:
+        async with Sandbox(_parse_limits(settings)) as sandbox:
+            pipeline = Pipeline(
+                Rooms(
+                    ledger=ledger,
+                    blobs=blobs,
+                    texts=texts,
+                    cache=cache,
+                    sandbox=sandbox,
+                    embedder=embedder,
+                    store=store,
+                    search_text=search_text,
+                ),
+                PipelineConfig(chunks=chunks),
+                clock=time.time,
+            )
+            inline_config = InlineConfig(
+                chunks=chunks,
+                num_embedded=settings.inline_embedded,
+                cache_bytes=settings.inline_cache_bytes,
+            )
+            services.inline = InlineSearcher(embedder, search_text, inline_config)
+            services.searcher = HybridSearcher(store, embedder, cache, SearchConfig())
+            num_abandoned = await queue.reclaim()
+            logger.info("ingest ready", extra={"abandoned_jobs": num_abandoned})
+            config = WorkerConfig(lanes=settings.lanes, poll_s=settings.poll_s)
+            yield Worker(queue, ledger, pipeline, config)
+    finally:
+        await store.aclose()
+
+
+def _queue_config(settings: IngestSettings) -> QueueConfig:
+    return QueueConfig(
+        lease_s=settings.lease_s, retry=RetryPolicy(max_attempts=settings.max_attempts)
+    )
+
+
+def _parse_limits(settings: IngestSettings) -> ParseLimits:
+    return ParseLimits(
+        memory_bytes=settings.parse_memory_bytes,
+        cpu_s=settings.parse_cpu_s,
+        wall_s=settings.parse_wall_s,
+        max_pages=settings.parse_max_pages,
+        max_chars=settings.parse_max_chars,
+    )
+
+
+class _FaceServer(uvicorn.Server):
+    """Leaves the signals to `serve_ingest`."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextmanager
+def _only_worker(settings: IngestSettings) -> Iterator[None]:
+    """Hold the data directory's lock; the system lets go of it when this process dies."""
+    with (settings.data_dir / "ingest.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise DataDirBusy(f"another ringway already works in {settings.data_dir}") from error
+        yield
+
+
+@contextmanager
+def _listening(host: str, port: int) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family) as listener:
+        yield listener
+
+
+@contextmanager
+def _stopping_on(stop: asyncio.Event, lifeline_fd: int | None) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGTERM, signal.SIGINT)
+    for each in signals:
+        loop.add_signal_handler(each, stop.set)
+    if lifeline_fd is not None:
+        os.set_blocking(lifeline_fd, False)
+        loop.add_reader(lifeline_fd, _watch, lifeline_fd, stop)
+    try:
+        yield
+    finally:
+        if lifeline_fd is not None:
+            loop.remove_reader(lifeline_fd)
+        for each in signals:
+            loop.remove_signal_handler(each)
+
+
+def _watch(lifeline_fd: int, stop: asyncio.Event) -> None:
+    with contextlib.suppress(BlockingIOError):
+        if not os.read(lifeline_fd, LIFELINE_BYTES):
+            stop.set()
+            asyncio.get_running_loop().remove_reader(lifeline_fd)

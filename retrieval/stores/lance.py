@@ -1,0 +1,284 @@
+"""The embedded store: one LanceDB table in a folder; the only module that imports lancedb.
+
+A write is one commit: after kill -9 it is there whole or not at all. One writer at a time, by
+a lock within the process and a file lock between processes; readers see every commit at once.
+"""
+
+import asyncio
+import fcntl
+import logging
+import shutil
+from array import array
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import lancedb
+import pyarrow as pa
+from lancedb.index import FTS, IvfPq
+from lancedb.query import MatchQuery
+
+from retrieval.analyzer import ANALYZER_VERSION
+from retrieval.api import (
+    Candidates,
+    EmbeddedChunk,
+    Embedder,
+    Hit,
+    IndexMismatch,
+    SearchUnavailable,
+    StoreQuery,
+)
+from retrieval.config import StoreConfig
+from retrieval.stores.rows import CHUNK_FIELDS, chunk_row, row_chunk
+
+logger = logging.getLogger(__name__)
+
+TABLE = "chunks_1"
+"""The number is the index version: re-embedding fills the next one."""
+
+_KEEP_VERSIONS = timedelta(minutes=10)
+"""A reader holds a version for one search; older ones are only disk space."""
+
+_REFINE = 10
+"""An approximate vector search fetches this many times the candidates and rescores them exactly."""
+
+_LIBRARY_ERRORS = (RuntimeError, ValueError, OSError)
+"""What lancedb raises when its files cannot be read."""
+
+
+class LanceStore:
+    """A `Store` in a folder of this machine."""
+
+    def __init__(
+        self, table: "lancedb.AsyncTable", folder: Path, dimension: int, config: StoreConfig
+    ) -> None:
+        self._table = table
+        self._folder = folder
+        self._dimension = dimension
+        self._config = config
+        self._lock = asyncio.Lock()
+        self._has_text_index = False
+        self._num_commits = 0
+
+    @classmethod
+    async def open(
+        cls, folder: Path, embedder: Embedder, config: StoreConfig | None = None
+    ) -> "LanceStore":
+        """Open or create the index. Raises IndexMismatch when another embedder filled it."""
+        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+        schema = _schema(embedder)
+        async with _file_lock(folder):
+            database = await lancedb.connect_async(
+                str(folder), read_consistency_interval=timedelta(0)
+            )
+            if await asyncio.to_thread(_has_table, folder):
+                table = await database.open_table(TABLE)
+            else:
+                table = await database.create_table(TABLE, schema=schema)
+        _check_identity(await table.schema(), schema)
+        return cls(table, folder, embedder.dimension, config or StoreConfig())
+
+    async def write(self, chunks: Sequence[EmbeddedChunk]) -> None:
+        if not chunks:
+            return
+        rows = await asyncio.to_thread(self._rows, chunks)
+        async with self._writing():
+            merge = self._table.merge_insert("id")
+            await merge.when_matched_update_all().when_not_matched_insert_all().execute(rows)
+            await self._keep_fresh()
+
+    async def search(self, query: StoreQuery) -> Candidates:
+        if not query.document_ids:
+            return Candidates(lexical=[], vector=[])
+        scope = _any_of("document_id", query.document_ids)
+        try:
+            if not self._has_text_index:
+                async with self._writing():
+                    if not await self._ensure_text_index():
+                        return Candidates(lexical=[], vector=[])
+            lexical, vector, num_searched = await asyncio.gather(
+                self._lexical(query, scope),
+                self._vector(query, scope),
+                self._table.count_rows(scope),
+            )
+        except _LIBRARY_ERRORS as error:
+            raise SearchUnavailable(f"the index cannot be searched: {error}") from error
+        return Candidates(lexical=lexical, vector=vector, num_searched=num_searched)
+
+    async def delete(self, document_id: str, *, keep_generation: str | None = None) -> None:
+        rows = _any_of("document_id", [document_id])
+        if keep_generation is not None:
+            rows += f" AND generation <> {_quoted(keep_generation)}"
+        async with self._writing():
+            if await self._table.count_rows(rows):
+                await self._table.delete(rows)
+                await self._keep_fresh()
+
+    async def count(self, document_id: str, generation: str) -> int:
+        rows = f"document_id = {_quoted(document_id)} AND generation = {_quoted(generation)}"
+        return int(await self._table.count_rows(rows))
+
+    async def aclose(self) -> None:
+        async with self._lock:
+            self._table.close()  # type: ignore[no-untyped-call]
+
+    @asynccontextmanager
+    async def _writing(self) -> AsyncIterator[None]:
+        async with self._lock, _file_lock(self._folder):
+            yield
+
+    async def _lexical(self, query: StoreQuery, scope: str) -> list[Hit]:
+        if not query.terms.strip():
+            return []
+        # The fields' defaults are pydantic's, which mypy does not see.
+        match = MatchQuery(query.terms, "terms")  # type: ignore[call-arg]
+        search = self._table.query().nearest_to_text(match)
+        found = search.where(scope).limit(query.num_candidates).select([*_HIT_COLUMNS, "_score"])
+        return _hits(await found.to_arrow(), "_score", lambda score: score)
+
+    async def _vector(self, query: StoreQuery, scope: str) -> list[Hit]:
+        search = self._table.query().nearest_to(list(query.vector)).distance_type("cosine")
+        found = search.refine_factor(_REFINE).where(scope).limit(query.num_candidates)
+        rows = await found.select([*_HIT_COLUMNS, "_distance"]).to_arrow()
+        return _hits(rows, "_distance", lambda distance: 1.0 - distance)
+
+    def _rows(self, chunks: Sequence[EmbeddedChunk]) -> pa.Table:
+        """One row per chunk id, the last of equal ids winning."""
+        latest = {embedded.chunk.id: embedded for embedded in chunks}
+        for embedded in latest.values():
+            if len(embedded.vector) != self._dimension:
+                raise ValueError(f"vectors must have {self._dimension} numbers")
+        rows = [
+            {**chunk_row(embedded.chunk), "vector": list(embedded.vector)}
+            for embedded in latest.values()
+        ]
+        return pa.Table.from_pylist(rows, schema=_columns(self._dimension))
+
+    async def _keep_fresh(self) -> None:
+        """Fold new rows into the indexes before they are many.
+
+        Until then searches scan the rows that no index holds, so every write is found at once.
+        """
+        self._num_commits += 1
+        if not await self._ensure_text_index():
+            return
+        await self._ensure_vector_index()
+        stats = await self._table.index_stats(_TEXT_INDEX)
+        assert stats is not None
+        allowed = self._config.optimize_share * stats.num_indexed_rows
+        is_stale = stats.num_unindexed_rows > allowed
+        if is_stale or self._num_commits >= self._config.optimize_commits:
+            await self._table.optimize(cleanup_older_than=_KEEP_VERSIONS)
+            self._num_commits = 0
+
+    async def _ensure_text_index(self) -> bool:
+        """Build the full-text index once there are rows: on an empty table it stays empty."""
+        if not self._has_text_index:
+            names = {index.name for index in await self._table.list_indices()}
+            if _TEXT_INDEX not in names:
+                if not await self._table.count_rows():
+                    return False
+                await self._table.create_index("terms", config=_TEXT_CONFIG, name=_TEXT_INDEX)
+            self._has_text_index = True
+        return True
+
+    async def _ensure_vector_index(self) -> None:
+        if await self._table.count_rows() < self._config.ann_min_rows:
+            return
+        names = {index.name for index in await self._table.list_indices()}
+        if _VECTOR_INDEX not in names:
+            logger.info("building the vector index", extra={"min_rows": self._config.ann_min_rows})
+            await self._table.create_index(
+                "vector", config=IvfPq(distance_type="cosine"), name=_VECTOR_INDEX
+            )
+
+
+_HIT_COLUMNS = (*CHUNK_FIELDS, "vector")
+_TEXT_INDEX = "terms_text"
+_VECTOR_INDEX = "vector_ann"
+_TEXT_CONFIG = FTS(
+    base_tokenizer="whitespace",
+    lower_case=False,
+    stem=False,
+    remove_stop_words=False,
+    ascii_folding=False,
+    max_token_length=None,
+)
+"""Terms come analysed; the index must only cut them at the spaces."""
+
+
+def _columns(dimension: int) -> pa.Schema:
+    text = ("id", "document_id", "generation", "text", "heading", "terms")
+    places = ("start", "stop", "parent_start", "parent_stop")
+    return pa.schema(
+        [
+            *(pa.field(name, pa.string(), nullable=False) for name in text),
+            *(pa.field(name, pa.int64(), nullable=False) for name in places),
+            pa.field("vector", pa.list_(pa.float32(), dimension), nullable=False),
+        ]
+    )
+
+
+def _schema(embedder: Embedder) -> pa.Schema:
+    metadata = {
+        "embedder": embedder.identity,
+        "dimension": str(embedder.dimension),
+        "analyzer": ANALYZER_VERSION,
+    }
+    return _columns(embedder.dimension).with_metadata(metadata)
+
+
+def _check_identity(found: pa.Schema, expected: pa.Schema) -> None:
+    if found.metadata[b"embedder"] != expected.metadata[b"embedder"]:
+        raise IndexMismatch(
+            found=found.metadata[b"embedder"].decode(),
+            expected=expected.metadata[b"embedder"].decode(),
+        )
+    if found.metadata != expected.metadata:
+        raise IndexMismatch(found=_described(found), expected=_described(expected))
+
+
+def _described(schema: pa.Schema) -> str:
+    embedder, dimension, analyzer = (
+        schema.metadata[key].decode() for key in (b"embedder", b"dimension", b"analyzer")
+    )
+    return f"{embedder} with {dimension} numbers and analyzer {analyzer}"
+
+
+def _has_table(folder: Path) -> bool:
+    """Remove what a process killed while creating the table left: a table without a version."""
+    table = folder / f"{TABLE}.lance"
+    if any(table.glob("_versions/*.manifest")):
+        return True
+    shutil.rmtree(table, ignore_errors=True)
+    return False
+
+
+@asynccontextmanager
+async def _file_lock(folder: Path) -> AsyncIterator[None]:
+    """Held by one process at a time; the system lets go of it when that process dies."""
+    with (folder / "writer.lock").open("w") as file:
+        await asyncio.to_thread(fcntl.flock, file, fcntl.LOCK_EX)
+        yield
+
+
+def _hits(rows: pa.Table, column: str, score_of: Callable[[float], float]) -> list[Hit]:
+    if not rows.num_rows:
+        return []
+    vectors = rows["vector"].combine_chunks().flatten().to_numpy().reshape(rows.num_rows, -1)
+    scores = rows[column].to_pylist()
+    chunks = [row_chunk(row) for row in rows.select(CHUNK_FIELDS).to_pylist()]
+    hits = [
+        Hit(chunk, score_of(score), array("f", vector.tobytes()))
+        for chunk, score, vector in zip(chunks, scores, vectors, strict=True)
+    ]
+    return sorted(hits, key=lambda hit: (-hit.score, hit.chunk.id))
+
+
+def _any_of(column: str, values: Sequence[str]) -> str:
+    return f"{column} IN ({', '.join(_quoted(value) for value in values)})"
+
+
+def _quoted(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"

@@ -1,0 +1,14 @@
+"""One `ringway up` shared by all end-to-end tests that leave it as they found it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.running import Running
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    it = Running(tmp_path_factory.mktemp("ringway"))
+    yield it
+    it.end()

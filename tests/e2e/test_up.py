@@ -1,0 +1,123 @@
+"""`ringway up` as a process: starts, refuses, stops, survives, leaves nothing behind."""
+
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.running import Running, command, refusal
+
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(180)]
+
+
+def test_a_second_up_on_the_same_data_folder_refuses_in_one_sentence(running: Running) -> None:
+    code, output = refusal(command(running.data_dir, "--port", "0"))
+
+    assert code == 2
+    assert "is in use by another ringway" in output
+    assert "Traceback" not in output
+    assert running.client().models.list().data
+
+
+def test_a_busy_port_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, output = refusal(command(tmp_path, "--port", str(port)))
+
+    assert code == 2
+    assert f"port {port} on 127.0.0.1 is taken" in output
+    assert "Traceback" not in output
+
+
+def test_a_missing_model_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    code, output = refusal(command(tmp_path, "--port", "0", "--model", "/no/such/model.gguf"))
+
+    assert code == 2
+    assert "/no/such/model.gguf" in output
+    assert "Traceback" not in output
+
+
+def test_too_little_memory_is_refused_with_the_numbers(tmp_path: Path) -> None:
+    code, output = refusal(command(tmp_path, "--port", "0", "--kv-budget", "100TiB"))
+
+    assert code == 2
+    assert "memory" in output
+    assert "Traceback" not in output
+
+
+def test_a_public_address_without_keys_is_refused(tmp_path: Path) -> None:
+    code, output = refusal(command(tmp_path, "--port", "0", "--host", "0.0.0.0"))
+
+    assert code == 2
+    assert "--insecure" in output
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=lambda s: s.name)
+def test_a_signal_stops_everything(tmp_path: Path, sent: signal.Signals) -> None:
+    it = Running(tmp_path)
+    try:
+        it.process.send_signal(sent)
+        code = it.process.wait(20)
+
+        assert code == 0
+        assert len(it.tree) >= 5  # engine, forker, two ranks, ingest, gateway
+        assert it.survivors(within_s=1) == []
+    finally:
+        it.end()
+
+
+def test_killing_the_parent_leaves_no_process_and_no_damage(tmp_path: Path) -> None:
+    it = Running(tmp_path)
+    try:
+        file = it.client().files.create(file=("a.txt", b"The vault code is 4711."), purpose="user_data")
+        it.process.kill()
+        it.process.wait(5)
+        assert it.survivors(within_s=12) == []
+    finally:
+        it.end()
+
+    again = Running(tmp_path)
+    try:
+        assert again.client().files.retrieve(file.id).filename == "a.txt"
+    finally:
+        again.end()
+
+
+def test_up_is_ready_within_fifteen_seconds(running: Running) -> None:
+    assert running.ready_s <= 15.0
+
+
+def test_the_gateway_starts_where_torch_cannot_be_imported(running: Running) -> None:
+    script = (
+        "import sys\n"
+        "for name in ('torch', 'transformers', 'sentence_transformers', 'lancedb'):\n"
+        "    sys.modules[name] = None\n"  # importing it now raises ImportError
+        "from gateway.cli.main import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    engine, ingest = running.url_of("engine"), running.url_of("ingest")
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port = sock.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, "serve", "--port", str(port)]
+        + ["--data-dir", str(running.data_dir), "--engine", engine, "--ingest", ingest]
+    )
+    try:
+        from gateway.cli.processes import is_ready
+
+        url = f"http://127.0.0.1:{port}"
+        for _ in range(100):
+            if is_ready(url):
+                break
+            assert process.poll() is None
+            try:
+                process.wait(0.1)
+            except subprocess.TimeoutExpired:
+                continue
+        assert is_ready(url)
+    finally:
+        process.terminate()
+        process.wait(10)

@@ -1,0 +1,129 @@
+"""A rank without torch: its tokens follow from the text so far, and prompts can hold orders.
+
+The next token is a checksum of prompt and answer, so any gang continues any stream alike, and a
+lost or repeated token shows. A prompt that holds one of the ids below makes a rank misbehave.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from engines.gang.messages import (
+    Ask,
+    Decode,
+    Encode,
+    Open,
+    Prefill,
+    Sampled,
+    Span,
+    Step,
+    StepDone,
+    unpack_ids,
+)
+from engines.gang.order import RankOrder
+from engines.gang.rank import Rank
+from engines.gang.rank_link import SupervisorLink
+
+VOCAB = 1000
+SLOW_READ = 900
+"""Every Prefill or Encode of this prompt takes up to SLOW_S, or ends early when cancelled."""
+SLOW_S = 10.0
+RAISES = 901
+"""Rank 1 raises at every Decode of this prompt."""
+DISAGREES = 902
+"""Rank 1 samples another token."""
+HANGS = 903
+"""Rank 1 never answers."""
+PACED = 904
+"""Every Decode takes 30 ms."""
+
+
+def next_token(ids: list[int]) -> int:
+    digest = hashlib.sha256(repr(ids).encode()).digest()
+    return int.from_bytes(digest[:4], "big") % 800
+
+
+class ScriptedRunner:
+    def __init__(self, order: RankOrder) -> None:
+        self._rank = order.rank
+        self._texts: dict[int, list[int]] = {}
+        self._prompts: dict[int, Open] = {}
+        self._journal = order.config.model_dir / f"rank{order.rank}.log"
+
+    def open(self, message: Open) -> None:
+        self._note(f"open {message.sequence_id}")
+        self._prompts[message.sequence_id] = message
+        ids = [*unpack_ids(message.prompt_ids), *unpack_ids(message.replay_ids)]
+        self._texts[message.sequence_id] = ids
+
+    def close(self, sequence_id: int) -> None:
+        self._note(f"close {sequence_id}")
+        self._texts.pop(sequence_id, None)
+
+    def run(self, step: Step, cancelled: Callable[[int], bool]) -> StepDone:
+        started = time.monotonic()
+        aborted, sampled, spans = False, [], []
+        match step:
+            case Prefill(sequence_id=id_, stop=stop):
+                aborted = self._read_slowly(id_, cancelled)
+                if stop == len(self._texts[id_]) and not aborted:
+                    sampled = [self._sample(id_)]
+            case Encode(sequence_id=id_):
+                aborted = self._read_slowly(id_, cancelled)
+            case Ask(sequence_id=id_):
+                sampled = [self._sample(id_)]
+                spans = [Span(8, 16, 0.75), Span(0, 8, 0.25)]
+            case Decode(sequence_ids=ids):
+                sampled = [self._decode(id_) for id_ in ids]
+        return StepDone(
+            step_id=step.step_id,
+            rank=self._rank,
+            seconds=time.monotonic() - started,
+            sampled=sampled,
+            aborted=aborted,
+            spans=spans,
+            recall=0.9 if spans else None,
+        )
+
+    def _read_slowly(self, sequence_id: int, cancelled: Callable[[int], bool]) -> bool:
+        until = time.monotonic() + (SLOW_S if SLOW_READ in self._texts[sequence_id] else 0)
+        while time.monotonic() < until:
+            if cancelled(sequence_id):
+                self._note(f"cancel {sequence_id}")
+                return True
+            time.sleep(0.002)
+        return False
+
+    def _decode(self, sequence_id: int) -> Sampled:
+        text = self._texts[sequence_id]
+        if PACED in text:
+            time.sleep(0.03)
+        if self._rank == 1 and HANGS in text:
+            time.sleep(60)
+        if self._rank == 1 and RAISES in text:
+            raise RuntimeError("scripted failure")
+        return self._sample(sequence_id)
+
+    def _sample(self, sequence_id: int) -> Sampled:
+        text = self._texts[sequence_id]
+        token = next_token(text)
+        if self._rank == 1 and DISAGREES in text:
+            token += 1
+        text.append(token)
+        return Sampled(sequence_id=sequence_id, token_id=token)
+
+    def _note(self, line: str) -> None:
+        with Path(self._journal).open("a") as journal:
+            journal.write(f"{time.monotonic():.4f} {line}\n")
+
+
+def main(order: RankOrder) -> None:
+    os._exit(Rank(SupervisorLink(order), order.rank).serve(lambda: load(order)))
+
+
+def load(order: RankOrder) -> ScriptedRunner:
+    if (order.config.model_dir / "refuse").exists():
+        raise RuntimeError("this model is not supported")
+    return ScriptedRunner(order)

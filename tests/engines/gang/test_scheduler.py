@@ -1,0 +1,393 @@
+from array import array
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engines.api import (
+    AttendedEvent,
+    Attention,
+    EngineBusy,
+    EngineRefused,
+    Event,
+    FinishEvent,
+    FinishReason,
+    GenerateRequest,
+    ProgressEvent,
+    PromptTooLong,
+    RequestExpired,
+    Sampling,
+    TokenEvent,
+)
+from engines.config import HierarchicalConfig
+from engines.gang.limits import GangLimits
+from engines.gang.messages import (
+    Ask,
+    Decode,
+    Encode,
+    Prefill,
+    Sampled,
+    Span,
+    Step,
+    StepDone,
+    unpack_ids,
+)
+from engines.gang.scheduler import AGING_S, Scheduler, Turn, sequences_of
+from engines.gang.sequence import OutOfStep
+
+LIMITS = GangLimits(
+    ranks=2,
+    vocab_size=100,
+    window_tokens=200,
+    kv_budget_tokens=400,
+    prefill_chunk_tokens=8,
+    max_running=3,
+    max_queued=4,
+    hierarchical=HierarchicalConfig(chunk_tokens=8, anchor_tokens=2, top_k=2),
+)
+
+
+def ask(
+    num_prompt: int,
+    *,
+    new: int = 3,
+    tier: str = "default",
+    question_start: int | None = None,
+    deadline_s: float = float("inf"),
+) -> GenerateRequest:
+    return GenerateRequest(
+        request_id="r",
+        prompt_ids=array("i", [1] * num_prompt),
+        max_new_tokens=new,
+        attention=Attention.FULL if question_start is None else Attention.HIERARCHICAL,
+        question_start=question_start or 0,
+        stop_ids=(99,),
+        service_tier=tier,
+        deadline_s=deadline_s,
+    )
+
+
+def answer(step: Step, token: int = 7) -> StepDone:
+    sampled = [Sampled(sequence_id=id_, token_id=token) for id_ in sequences_of(step)]
+    return StepDone(
+        step_id=step.step_id,
+        rank=0,
+        seconds=0.01,
+        sampled=[] if isinstance(step, Encode) else sampled,
+        spans=[Span(2, 10, 0.5)] if isinstance(step, Ask) else [],
+        recall=0.8 if isinstance(step, Ask) else None,
+    )
+
+
+class Play:
+    """Runs a scheduler against an obedient gang and keeps what every request was sent."""
+
+    def __init__(self, limits: GangLimits = LIMITS) -> None:
+        self.scheduler = Scheduler(limits)
+        self.now_s = 100.0
+        self.steps: list[Step] = []
+        self.sent: dict[int, list[Event]] = {}
+
+    def submit(self, request: GenerateRequest) -> int:
+        return self.scheduler.submit(request, self.now_s)
+
+    def turn(self) -> Turn:
+        turn = self.scheduler.next_turn(self.now_s)
+        assert turn is not None
+        self.steps.append(turn.step)
+        return turn
+
+    def step(self, token: int = 7) -> Turn:
+        turn = self.turn()
+        self.now_s += 0.01
+        for delivery in self.scheduler.apply(turn.step, answer(turn.step, token), self.now_s):
+            self.sent.setdefault(delivery.sequence_id, []).extend(delivery.events)
+        return turn
+
+    def run(self) -> None:
+        for _ in range(10_000):
+            turn = self.scheduler.next_turn(self.now_s)
+            if turn is None:
+                return
+            self.steps.append(turn.step)
+            for delivery in self.scheduler.apply(turn.step, answer(turn.step), self.now_s):
+                self.sent.setdefault(delivery.sequence_id, []).extend(delivery.events)
+        raise AssertionError("the scheduler never runs dry")
+
+
+def test_a_prompt_is_read_in_chunks_and_then_decoded() -> None:
+    play = Play()
+    id_ = play.submit(ask(20))
+    play.run()
+    assert play.steps == [
+        Prefill(step_id=1, sequence_id=id_, start=0, stop=8),
+        Prefill(step_id=2, sequence_id=id_, start=8, stop=16),
+        Prefill(step_id=3, sequence_id=id_, start=16, stop=20),
+        Decode(step_id=4, sequence_ids=[id_]),
+        Decode(step_id=5, sequence_ids=[id_]),
+    ]
+    events = play.sent[id_]
+    assert events[:4] == [
+        ProgressEvent(8, 20),
+        ProgressEvent(16, 20),
+        ProgressEvent(20, 20),
+        TokenEvent(7),
+    ]
+    finish = events[-1]
+    assert isinstance(finish, FinishEvent)
+    assert (finish.reason, finish.completion_tokens) == (FinishReason.LENGTH, 3)
+
+
+def test_a_stop_id_ends_the_answer_and_is_not_sent() -> None:
+    play = Play()
+    id_ = play.submit(ask(4))
+    play.step()
+    play.step(token=99)
+    finish = play.sent[id_][-1]
+    assert isinstance(finish, FinishEvent)
+    assert (finish.reason, finish.completion_tokens) == (FinishReason.STOP, 1)
+    assert play.scheduler.next_turn(play.now_s) is None
+
+
+def test_a_hierarchical_prompt_is_encoded_in_ranges_and_then_asked() -> None:
+    play = Play()
+    id_ = play.submit(ask(44, question_start=42, new=1))
+    play.run()
+    assert play.steps == [
+        Encode(step_id=1, sequence_id=id_, first=0, last=2),
+        Encode(step_id=2, sequence_id=id_, first=2, last=4),
+        Encode(step_id=3, sequence_id=id_, first=4, last=5),
+        Ask(step_id=4, sequence_id=id_),
+    ]
+    kinds = [type(event) for event in play.sent[id_]]
+    assert kinds == [*[ProgressEvent] * 4, AttendedEvent, TokenEvent, FinishEvent]
+
+
+def test_a_running_stream_gets_every_other_turn_while_others_read() -> None:
+    play = Play()
+    first = play.submit(ask(4, new=50))
+    play.step()
+    play.submit(ask(64))
+    for _ in range(12):
+        play.step()
+    kinds = [type(step) for step in play.steps[1:]]
+    assert kinds == [Decode, Prefill] * 6 or kinds == [Prefill, Decode] * 6
+    assert len([e for e in play.sent[first] if isinstance(e, TokenEvent)]) == 7
+
+
+def test_running_streams_share_one_decode_step() -> None:
+    play = Play()
+    ids = [play.submit(ask(4, new=9)) for _ in range(3)]
+    while not isinstance(play.step().step, Decode) or len(play.sent) < 3:
+        pass
+    decode = play.step().step
+    assert isinstance(decode, Decode)
+    assert decode.sequence_ids == ids
+
+
+def test_a_higher_class_reads_first_and_preempts_at_a_chunk_boundary() -> None:
+    play = Play()
+    flex = play.submit(ask(32, tier="flex", new=1))
+    play.step()
+    urgent = play.submit(ask(16, tier="priority", new=1))
+    play.run()
+    order = [step.sequence_id for step in play.steps if isinstance(step, Prefill)]
+    assert order == [flex, urgent, urgent, flex, flex, flex]
+
+
+def test_a_flex_request_that_has_waited_goes_before_a_later_default_one() -> None:
+    play = Play()
+    play.submit(ask(8, new=1))
+    flex = play.submit(ask(8, tier="flex", new=1))
+    play.now_s += AGING_S + 1
+    play.submit(ask(8, new=1))
+    play.run()
+    order = [step.sequence_id for step in play.steps if isinstance(step, Prefill)]
+    assert order == [flex - 1, flex, flex + 1]
+
+
+def test_kv_that_is_taken_holds_the_next_request_back_until_it_is_free() -> None:
+    play = Play()
+    first = play.submit(ask(140, new=2))
+    second = play.submit(ask(140, new=2))
+    play.step()
+    assert (play.scheduler.load().running, play.scheduler.load().queued) == (1, 1)
+    play.run()
+    opened = [step.sequence_id for step in play.steps if isinstance(step, Prefill)]
+    assert opened == [first] * 18 + [second] * 18
+
+
+def test_a_small_request_does_not_overtake_a_queued_one_that_does_not_fit() -> None:
+    play = Play()
+    play.submit(ask(140, new=2))
+    play.step()
+    large = play.submit(ask(140, new=2))
+    small = play.submit(ask(8, new=2))
+    play.run()
+    order = [step.sequence_id for step in play.steps if isinstance(step, Prefill)]
+    assert order.index(large) < order.index(small)
+
+
+def test_a_full_queue_says_when_to_come_back_from_the_measured_rate() -> None:
+    play = Play()
+    play.submit(ask(8, new=1))
+    play.step()
+    for _ in range(LIMITS.max_queued):
+        play.submit(ask(150))
+    with pytest.raises(EngineBusy) as busy:
+        play.submit(ask(8))
+    assert busy.value.queued == 4
+    rate = 0.8 * 1000 + 0.2 * 8 / 0.01
+    assert busy.value.retry_after_s == pytest.approx(max(1.0, 600 / rate))
+
+
+def test_what_can_never_run_is_refused_with_its_numbers() -> None:
+    play = Play()
+    with pytest.raises(PromptTooLong) as too_long:
+        play.submit(ask(199, new=2))
+    assert (too_long.value.num_tokens, too_long.value.limit) == (201, 200)
+    with pytest.raises(PromptTooLong):
+        play.submit(ask(400, new=2, question_start=390))
+    with pytest.raises(RequestExpired):
+        play.submit(ask(4, deadline_s=play.now_s))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        ask(0),
+        ask(4, new=0),
+        ask(4, tier="gold"),
+        ask(4, question_start=4),
+        replace(ask(4, question_start=2), document_starts=(3, 1)),
+        replace(ask(4), prompt_ids=array("i", [1, 100])),
+        replace(ask(4), prompt_ids=array("i", [-1])),
+        replace(ask(4), sampling=Sampling(logit_bias={100: 1.0})),
+        ask(250, question_start=60),
+    ],
+)
+def test_a_request_that_would_kill_a_rank_is_refused(bad: GenerateRequest) -> None:
+    with pytest.raises(EngineRefused):
+        Play().submit(bad)
+
+
+@given(num_prompt=st.integers(1, 200), new=st.integers(1, 100), question=st.integers(0, 199))
+def test_what_is_admitted_fits_the_budget(num_prompt: int, new: int, question: int) -> None:
+    start = question if question < num_prompt else None
+    for request in (ask(num_prompt, new=new), ask(num_prompt, new=new, question_start=start)):
+        try:
+            LIMITS.check(request)
+        except (PromptTooLong, EngineRefused):
+            continue
+        assert LIMITS.kv_tokens(request) <= LIMITS.kv_budget_tokens
+
+
+def test_after_a_lost_gang_the_answer_goes_on_behind_what_was_sent() -> None:
+    play = Play()
+    id_ = play.submit(ask(12, new=4))
+    for token in (1, 2, 3):
+        play.step(token)
+    assert play.scheduler.lose_gang() == []
+    turn = play.step(4)
+    assert unpack_ids(turn.opens[0].replay_ids).tolist() == [2, 3]
+    play.run()
+    assert play.steps[3:5] == [
+        Prefill(step_id=4, sequence_id=id_, start=0, stop=8),
+        Prefill(step_id=5, sequence_id=id_, start=8, stop=14),
+    ]
+    tokens = [event for event in play.sent[id_] if isinstance(event, TokenEvent)]
+    assert len(tokens) == 4
+    progress = [event for event in play.sent[id_] if isinstance(event, ProgressEvent)]
+    assert progress == [ProgressEvent(8, 12), ProgressEvent(12, 12)]
+
+
+def test_chosen_spans_are_told_once_even_when_the_question_is_asked_again() -> None:
+    play = Play()
+    id_ = play.submit(ask(12, question_start=10, new=4))
+    while not any(isinstance(event, TokenEvent) for event in play.sent.get(id_, [])):
+        play.step()
+    play.scheduler.lose_gang()
+    play.run()
+    assert sum(isinstance(event, AttendedEvent) for event in play.sent[id_]) == 1
+
+
+def test_a_request_under_three_gangs_that_died_in_a_row_is_given_up() -> None:
+    play = Play()
+    id_ = play.submit(ask(12))
+    waiting = play.submit(ask(12))
+    for _ in range(2):
+        play.step()
+        assert play.scheduler.lose_gang() == []
+    play.step()
+    assert play.scheduler.lose_gang() == [id_]
+    assert play.step().opens[0].sequence_id == waiting
+
+
+def test_a_gang_that_brought_many_tokens_makes_earlier_deaths_count_no_longer() -> None:
+    play = Play()
+    play.submit(ask(4, new=100))
+    for _ in range(2):
+        play.step()
+        play.scheduler.lose_gang()
+    for _ in range(34):
+        play.step()
+    assert play.scheduler.lose_gang() == []
+    play.step()
+    assert play.scheduler.lose_gang() == []
+
+
+def test_an_abort_that_nobody_asked_for_ends_the_gang() -> None:
+    play = Play()
+    id_ = play.submit(ask(12))
+    turn = play.turn()
+    aborted = StepDone(step_id=turn.step.step_id, rank=0, seconds=0.1, aborted=True)
+    with pytest.raises(OutOfStep):
+        play.scheduler.apply(turn.step, aborted, play.now_s)
+    assert play.scheduler.leave(id_)
+    assert play.scheduler.apply(turn.step, aborted, play.now_s) == []
+
+
+def test_a_step_that_forgot_a_sequence_ends_the_gang() -> None:
+    play = Play()
+    play.submit(ask(4))
+    turn = play.turn()
+    with pytest.raises(OutOfStep):
+        play.scheduler.apply(
+            turn.step, StepDone(step_id=turn.step.step_id, rank=0, seconds=0.1), play.now_s
+        )
+
+
+@given(
+    arrivals=st.lists(
+        st.tuples(
+            st.integers(1, 60),
+            st.integers(1, 5),
+            st.sampled_from(["priority", "default", "flex"]),
+            st.booleans(),
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    deaths=st.sets(st.integers(0, 40), max_size=2),
+)
+def test_every_request_ends_exactly_once_with_all_its_tokens(
+    arrivals: list[tuple[int, int, str, bool]], deaths: set[int]
+) -> None:
+    play = Play()
+    wanted: dict[int, int] = {}
+    for size, new, tier, is_hierarchical in arrivals:
+        start = size // 2 if is_hierarchical else None
+        wanted[play.submit(ask(size, new=new, tier=tier, question_start=start))] = new
+    for turn in range(60):
+        if turn in deaths:
+            play.scheduler.lose_gang()
+        if play.scheduler.load().running + play.scheduler.load().queued:
+            play.step()
+    play.run()
+    for id_, new in wanted.items():
+        events = play.sent[id_]
+        assert sum(isinstance(event, TokenEvent) for event in events) == new
+        assert [isinstance(event, FinishEvent) for event in events].index(True) == len(events) - 1
+        progress = [event.done_tokens for event in events if isinstance(event, ProgressEvent)]
+        assert progress == sorted(set(progress))

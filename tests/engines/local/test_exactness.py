@@ -1,0 +1,65 @@
+"""The default model on one, two and three ranks answers as plain transformers does."""
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from engines.local.ring import RingGroup
+from tests.engines.local.driving import SMALL_CHUNKS, Case, Driver, spec_of
+from tests.engines.local.families import plain_answer, plain_model, prompt_of
+from tests.engines.local.ranks import on_ranks
+
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(300)]
+
+LENGTHS = (37, 1000, 4001)
+NUM_TOKENS = 8
+CHUNK = 512
+
+
+def case_of(length: int) -> Case:
+    # Ids of real words, not of the vocabulary's reserved start.
+    prompt = [1000 + 101 * token for token in prompt_of(length)]
+    return Case(prompt=prompt, num_tokens=NUM_TOKENS, chunk=CHUNK, sampling=spec_of())
+
+
+def plain_tokens(_: RingGroup, folder: Path) -> dict[int, list[int]]:
+    model = plain_model(folder, "sdpa")
+    return {n: plain_answer(model, case_of(n).prompt, NUM_TOKENS).tokens for n in LENGTHS}
+
+
+def ring_tokens(group: RingGroup, folder: Path) -> dict[int, list[int]]:
+    driver = Driver(folder, group, SMALL_CHUNKS)
+    return {n: [one.token_id for one in driver.answer(case_of(n))] for n in LENGTHS}
+
+
+def tokens_with_one_rank_perturbed(group: RingGroup, folder: Path, size: float) -> list[int]:
+    """The last rank's values are shaken after the prompt was read."""
+    driver = Driver(folder, group, SMALL_CHUNKS)
+    case = case_of(1000)
+    tokens = [driver.first(1, case).token_id]
+    kv = driver.executor.sequences[1].tail
+    if group.rank == group.size - 1:
+        for layer in range(driver.executor.num_layers):
+            _, v_GSD = kv.store.read(layer, 0, kv.num_held)
+            v_GSD.mul_(1.0 + size)
+    while len(tokens) < NUM_TOKENS:
+        tokens += [one.token_id for one in driver.decode(1)]
+    return tokens
+
+
+@cache
+def expected(folder: Path) -> dict[int, list[int]]:
+    return on_ranks(1, plain_tokens, folder)[0]
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 3])
+def test_greedy_tokens_equal_those_of_plain_transformers(num_ranks: int, smollm2: Path) -> None:
+    for tokens in on_ranks(num_ranks, ring_tokens, smollm2):
+        assert tokens == expected(smollm2)
+
+
+def test_a_wrong_kv_on_one_rank_is_noticed(smollm2: Path) -> None:
+    wanted = expected(smollm2)[1000]
+    assert on_ranks(2, tokens_with_one_rank_perturbed, smollm2, 0.0)[0] == wanted
+    assert on_ranks(2, tokens_with_one_rank_perturbed, smollm2, 0.5)[0] != wanted

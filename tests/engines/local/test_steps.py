@@ -1,0 +1,285 @@
+"""What an executor promises its supervisor, on tiny models and several ranks."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from engines.config import HierarchicalConfig
+from engines.gang.messages import Ask, Decode, Encode, Prefill
+from engines.local.placement import positions_of
+from engines.local.ring import RingGroup
+from tests.engines.local.driving import SMALL_CHUNKS, Case, Driver, spec_of
+from tests.engines.local.families import prompt_of
+from tests.engines.local.ranks import on_ranks
+
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
+
+WARM = spec_of(temperature=0.9, top_p=0.95, top_k=40, seed=11, frequency_penalty=0.2)
+
+
+def cases() -> list[Case]:
+    """Full and hierarchical sequences of different lengths, greedy and sampled."""
+    return [
+        Case(prompt=prompt_of(90), num_tokens=6, chunk=40, sampling=spec_of()),
+        Case(prompt=prompt_of(1), num_tokens=6, sampling=WARM),
+        Case(
+            prompt=prompt_of(230),
+            num_tokens=6,
+            sampling=WARM,
+            hierarchical=True,
+            question_start=215,
+        ),
+        Case(
+            prompt=prompt_of(120),
+            num_tokens=6,
+            sampling=spec_of(top_logprobs=3),
+            hierarchical=True,
+            question_start=110,
+        ),
+    ]
+
+
+# Batched decoding.
+
+
+def batched_and_single(
+    group: RingGroup, folder: Path
+) -> tuple[list[list[int]], list[list[int]], list[list[int]]]:
+    driver = Driver(folder, group, SMALL_CHUNKS)
+    single = [[one.token_id for one in driver.answer(case)] for case in cases()]
+    batched = [[driver.first(i, case).token_id] for i, case in enumerate(cases())]
+    for _ in range(5):
+        for one in driver.decode(*range(len(batched))):
+            batched[one.sequence_id].append(one.token_id)
+    for i in range(len(batched)):
+        driver.executor.close(i)
+    replayed = []
+    for case, tokens in zip(cases(), single, strict=True):
+        rest = Case(
+            prompt=case.prompt,
+            num_tokens=3,
+            replay=tokens[:3],
+            chunk=case.chunk,
+            sampling=case.sampling,
+            hierarchical=case.hierarchical,
+            question_start=case.question_start,
+        )
+        replayed.append(tokens[:3] + [one.token_id for one in driver.answer(rest)])
+    return single, batched, replayed
+
+
+@pytest.fixture(scope="module")
+def answers(
+    families: dict[str, Path],
+) -> dict[int, list[tuple[list[list[int]], list[list[int]], list[list[int]]]]]:
+    return {n: on_ranks(n, batched_and_single, families["qwen3"]) for n in (1, 2, 3)}
+
+
+Answers = dict[int, list[tuple[list[list[int]], list[list[int]], list[list[int]]]]]
+
+
+def test_a_batch_decodes_what_its_sequences_decode_alone(answers: Answers) -> None:
+    for by_rank in answers.values():
+        for single, batched, _ in by_rank:
+            assert batched == single
+
+
+def test_tokens_do_not_depend_on_the_number_of_ranks(answers: Answers) -> None:
+    wanted = answers[1][0][0]
+    assert len({token for tokens in wanted for token in tokens}) > 5
+    for by_rank in answers.values():
+        for single, _, _ in by_rank:
+            assert single == wanted
+
+
+def test_a_replayed_answer_goes_on_where_it_broke_off(answers: Answers) -> None:
+    for by_rank in answers.values():
+        for single, _, replayed in by_rank:
+            assert replayed == single
+
+
+# Causality.
+
+
+def last_layer_keys(group: RingGroup, folder: Path, prompt: list[int]) -> dict[int, list[float]]:
+    """Position to the values that the last layer stored there, this rank's positions only."""
+    driver = Driver(folder, group, SMALL_CHUNKS)
+    driver.first(1, Case(prompt=prompt, chunk=64))
+    kv = driver.executor.sequences[1].tail
+    _, v_GSD = kv.store.read(driver.executor.num_layers - 1, 0, kv.num_held)
+    positions = positions_of(kv.shares[group.rank])
+    return {p: v_GSD[:, i].flatten().tolist() for i, p in enumerate(positions)}
+
+
+def test_no_token_sees_a_later_one(families: dict[str, Path]) -> None:
+    prompt, changed = prompt_of(203), prompt_of(203)
+    changed[150] = 3 if changed[150] != 3 else 4
+    first = on_ranks(2, last_layer_keys, families["mistral"], prompt)
+    second = on_ranks(2, last_layer_keys, families["mistral"], changed)
+    stored, stored_changed = ({**by_rank[0], **by_rank[1]} for by_rank in (first, second))
+    assert set(stored) == set(range(203))
+    assert all(stored[p] == stored_changed[p] for p in range(150))
+    assert all(stored[p] != stored_changed[p] for p in range(150, 203))
+
+
+# Cancelling.
+
+
+class CancelAfter:
+    """Says cancelled from the n-th time it is asked, and notes when it first did."""
+
+    def __init__(self, times: int) -> None:
+        self._left = times
+        self.said_s: float | None = None
+
+    def __call__(self, sequence_id: int) -> bool:
+        self._left -= 1
+        if self._left >= 0:
+            return False
+        self.said_s = self.said_s or time.monotonic()
+        return True
+
+
+def never_on_other_ranks(group: RingGroup, times: int) -> CancelAfter:
+    """Only the last rank hears of the cancel."""
+    return CancelAfter(times if group.rank == group.size - 1 else 1 << 30)
+
+
+def abort_everything(group: RingGroup, folder: Path) -> dict[str, tuple[bool, int]]:
+    """Per step: was it aborted, and how many layers had run."""
+    driver = Driver(folder, group, SMALL_CHUNKS)
+    seen: dict[str, tuple[bool, int]] = {}
+    full = Case(prompt=prompt_of(203))
+    deep = Case(prompt=prompt_of(203), hierarchical=True, question_start=190)
+    driver.open(1, full)
+    driver.open(2, deep)
+    steps = {
+        "prefill": Prefill(step_id=1, sequence_id=1, start=0, stop=203),
+        "tiny prefill": Prefill(step_id=2, sequence_id=1, start=0, stop=1),
+    }
+    for name, step in steps.items():
+        done = driver.executor.run(step, never_on_other_ranks(group, 2))
+        seen[name] = done.aborted, len(done.sampled)
+    for first in range(3):
+        driver.run(Encode(step_id=3, sequence_id=2, first=first, last=first + 1))
+    driver.run(Encode(step_id=3, sequence_id=2, first=3, last=5))
+    done = driver.executor.run(Ask(step_id=4, sequence_id=2), never_on_other_ranks(group, 6))
+    seen["ask"] = done.aborted, len(done.sampled)
+    driver.executor.close(1)
+    driver.executor.close(2)
+    driver.first(3, full)
+    done = driver.executor.run(Decode(step_id=5, sequence_ids=[3]), never_on_other_ranks(group, 2))
+    seen["decode"] = done.aborted, len(done.sampled)
+    driver.executor.close(3)
+    return seen
+
+
+def go_on_after_aborts(group: RingGroup, folder: Path) -> tuple[list[int], list[int]]:
+    driver = Driver(folder, group, SMALL_CHUNKS)
+    case = cases()[0]
+    wanted = [one.token_id for one in driver.answer(case)]
+    driver.open(9, Case(prompt=prompt_of(203)))
+    step = Prefill(step_id=1, sequence_id=9, start=0, stop=203)
+    assert driver.executor.run(step, never_on_other_ranks(group, 1)).aborted
+    driver.executor.close(9)
+    return wanted, [one.token_id for one in driver.answer(case)]
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 3])
+def test_a_cancel_that_one_rank_hears_aborts_the_step_on_all(
+    num_ranks: int, families: dict[str, Path]
+) -> None:
+    for seen in on_ranks(num_ranks, abort_everything, families["llama"]):
+        assert seen == dict.fromkeys(("prefill", "tiny prefill", "ask", "decode"), (True, 0))
+
+
+def test_the_ranks_go_on_serving_after_an_abort(families: dict[str, Path]) -> None:
+    for wanted, given in on_ranks(3, go_on_after_aborts, families["llama"]):
+        assert given == wanted
+
+
+def abort_one_of_two(group: RingGroup, folder: Path) -> tuple[bool, int]:
+    driver = Driver(folder, group, SMALL_CHUNKS)
+    for sequence_id in (1, 2):
+        driver.first(sequence_id, Case(prompt=prompt_of(20)))
+    done = driver.executor.run(Decode(step_id=9, sequence_ids=[1, 2]), lambda i: i == 1)
+    return done.aborted, len(done.sampled)
+
+
+def test_cancelling_one_sequence_of_a_batch_leaves_the_batch_alone(
+    families: dict[str, Path],
+) -> None:
+    assert on_ranks(2, abort_one_of_two, families["llama"]) == [(False, 2)] * 2
+
+
+def seconds_to_stop(group: RingGroup, folder: Path) -> float:
+    """From the word to the step's end, in the middle of a large chunk on the default model."""
+    driver = Driver(folder, group, HierarchicalConfig())
+    driver.open(1, Case(prompt=[1000 + 7 * i for i in range(512)]))
+    hears = never_on_other_ranks(group, 10)
+    done = driver.executor.run(Prefill(step_id=1, sequence_id=1, start=0, stop=512), hears)
+    assert done.aborted
+    return time.monotonic() - hears.said_s if hears.said_s else 0.0
+
+
+def test_an_abort_takes_less_than_a_quarter_second(smollm2: Path) -> None:
+    assert 0.0 < max(on_ranks(2, seconds_to_stop, smollm2)) < 0.25
+
+
+# Steps that make no sense.
+
+
+def refuse_bad_steps(group: RingGroup, folder: Path) -> list[str]:
+    driver = Driver(folder, group, SMALL_CHUNKS)
+    driver.open(1, Case(prompt=prompt_of(100)))
+    driver.open(2, Case(prompt=prompt_of(100), hierarchical=True, question_start=90))
+    errors = []
+    for step in (
+        Prefill(step_id=1, sequence_id=1, start=5, stop=20),
+        Prefill(step_id=1, sequence_id=1, start=0, stop=101),
+        Prefill(step_id=1, sequence_id=7, start=0, stop=10),
+        Encode(step_id=1, sequence_id=1, first=0, last=1),
+        Ask(step_id=1, sequence_id=2),
+    ):
+        with pytest.raises(ValueError, match=r"sequence|cannot prefill") as caught:
+            driver.run(step)
+        errors.append(str(caught.value))
+    with pytest.raises(ValueError, match="open already"):
+        driver.open(1, Case(prompt=prompt_of(5)))
+    driver.executor.close(99)
+    return errors
+
+
+def test_a_step_that_does_not_fit_is_an_error(families: dict[str, Path]) -> None:
+    errors = on_ranks(1, refuse_bad_steps, families["llama"])[0]
+    assert len(errors) == 5
+    assert "0 of 100 tokens are there" in errors[0]
+
+
+def outgrow(group: RingGroup, folder: Path) -> tuple[list[int], list[int]]:
+    """The same prompt, with room for its answer and without."""
+    driver = Driver(folder, group, SMALL_CHUNKS)
+    roomy = Case(prompt=prompt_of(20), num_tokens=150, sampling=spec_of())
+    wanted = [one.token_id for one in driver.answer(roomy)]
+    tight = Case(prompt=prompt_of(20), num_tokens=1, sampling=spec_of())
+    tokens = [driver.first(1, tight).token_id]
+    while len(tokens) < 150:
+        tokens += [one.token_id for one in driver.decode(1)]
+    return wanted, tokens
+
+
+def test_a_sequence_that_outgrows_its_room_loses_nothing(families: dict[str, Path]) -> None:
+    for wanted, given in on_ranks(2, outgrow, families["llama"]):
+        assert given == wanted
+
+
+def bfloat16_tokens(group: RingGroup, folder: Path) -> list[int]:
+    driver = Driver(folder, group, SMALL_CHUNKS, dtype="bfloat16")
+    return [one.token_id for one in driver.answer(cases()[0])]
+
+
+def test_bfloat16_runs_on_the_ring(families: dict[str, Path]) -> None:
+    first, second = on_ranks(2, bfloat16_tokens, families["gpt_oss"])
+    assert first == second
+    assert len(first) == 6

@@ -1,0 +1,74 @@
+"""Where a prompt is cut, and which chunks are chosen."""
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engines.chunks import ChunkPlan, choose_chunks, plan_chunks
+from engines.config import HierarchicalConfig
+
+CONFIG = HierarchicalConfig(chunk_tokens=64, anchor_tokens=8, top_k=2)
+
+
+def plan_of(lengths: Sequence[int]) -> ChunkPlan:
+    chunks, start = [], 10
+    for length in lengths:
+        chunks.append((start, start + length))
+        start += length
+    return ChunkPlan(
+        anchor_stop=10, chunks=tuple(chunks), question_start=start, num_tokens=start + 5
+    )
+
+
+@given(
+    num_tokens=st.integers(1, 2000),
+    question_start=st.integers(0, 2100),
+    documents=st.lists(st.integers(0, 2000), max_size=8, unique=True).map(sorted),
+)
+def test_anchor_chunks_and_question_tile_the_prompt(
+    num_tokens: int, question_start: int, documents: list[int]
+) -> None:
+    plan = plan_chunks(num_tokens, question_start, documents, CONFIG)
+    edges = [(0, plan.anchor_stop), *plan.chunks, (plan.question_start, plan.num_tokens)]
+    covered = [token for start, stop in edges for token in range(start, stop)]
+    assert covered == list(range(num_tokens))
+    assert all(0 < stop - start <= CONFIG.chunk_tokens for start, stop in plan.chunks)
+
+
+@given(num_tokens=st.integers(1, 200), question_start=st.integers(0, 300))
+def test_the_question_is_never_empty(num_tokens: int, question_start: int) -> None:
+    plan = plan_chunks(num_tokens, question_start, (), CONFIG)
+    assert plan.question_start < num_tokens
+
+
+def test_a_chunk_ends_at_a_document_and_a_crumb_joins_its_neighbour() -> None:
+    plan = plan_chunks(200, 150, (40, 43, 90), CONFIG)
+    assert plan.chunks == ((8, 40), (40, 90), (90, 150))
+
+
+@given(
+    lengths=st.lists(st.integers(1, 64), max_size=12),
+    top_k=st.integers(1, 6),
+    budget=st.integers(-10, 200),
+    scores=st.lists(st.floats(0, 1), min_size=12, max_size=12),
+)
+def test_the_choice_keeps_to_its_number_and_its_budget(
+    lengths: list[int], top_k: int, budget: int, scores: list[float]
+) -> None:
+    chosen = choose_chunks(scores, plan_of(lengths), top_k, budget)
+    assert len(chosen) <= top_k
+    assert sum(lengths[chunk] for chunk in chosen) <= max(0, budget)
+    assert list(chosen) == sorted(set(chosen))
+
+
+def test_the_heaviest_are_chosen_in_text_order() -> None:
+    assert choose_chunks([0.1, 0.5, 0.2, 0.9], plan_of([5, 5, 5, 5]), 2, 100) == (1, 3)
+
+
+def test_equal_scores_go_to_the_earlier_chunk() -> None:
+    assert choose_chunks([0.5, 0.5, 0.5], plan_of([5, 5, 5]), 1, 100) == (0,)
+
+
+def test_a_chunk_that_does_not_fit_makes_way_for_a_smaller_one() -> None:
+    assert choose_chunks([0.9, 0.8, 0.7], plan_of([50, 60, 5]), 3, 60) == (0, 2)

@@ -1,0 +1,79 @@
+import json
+import socket
+import time
+from collections.abc import Callable
+
+import pytest
+
+from engines.fake import FakeSettings
+from tests.gateway.fakes import BpeEngine, Running, Start, bpe_say
+
+LIMIT_S = 0.25
+
+
+def post(gateway: Running, body: dict[str, object]) -> socket.socket:
+    raw = json.dumps(body).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(raw)}\r\n\r\n"
+    connection = socket.create_connection(("127.0.0.1", gateway.port))
+    connection.sendall(head.encode() + raw)
+    return connection
+
+
+def waited_for(is_so: Callable[[], bool], limit_s: float) -> float:
+    """Seconds until `is_so`; fails after the limit."""
+    started = time.monotonic()
+    while not is_so():
+        assert time.monotonic() - started < limit_s, "it did not happen in time"
+        time.sleep(0.002)
+    return time.monotonic() - started
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_a_client_that_leaves_stops_the_engine(start: Start, stream: bool, phase: str) -> None:
+    slow = FakeSettings(prefill_delay_s=30 if phase == "prefill" else 0, token_delay_s=0.05)
+    engine = BpeEngine(bpe_say("word " * 400), slow)
+    gateway = start(engine)
+    body = {"model": "fake", "messages": [{"role": "user", "content": "hi"}], "stream": stream}
+    connection = post(gateway, body)
+    waited_for(lambda: bool(engine.requests), 5)
+    if stream and phase == "decode":
+        assert b"prefill 100 %" in connection.recv(4096)
+    else:
+        time.sleep(0.1)
+    assert not engine.aborted
+    connection.close()
+    assert waited_for(lambda: len(engine.aborted) == 1, 5) < LIMIT_S
+    assert not engine.finished
+    waited_for(lambda: 'outcome="cancelled"} 1.0' in page(gateway), 2)
+
+
+def page(gateway: Running) -> str:
+    return gateway.parts.metrics.page().decode()
+
+
+def test_a_client_that_stays_gets_its_answer_after_others_left(start: Start) -> None:
+    engine = BpeEngine(bpe_say("ok"), FakeSettings(prefill_delay_s=0.2))
+    gateway = start(engine)
+    body: dict[str, object] = {"model": "fake", "messages": [{"role": "user", "content": "hi"}]}
+    leaving = [post(gateway, {**body, "stream": i % 2 == 0}) for i in range(6)]
+    waited_for(lambda: len(engine.requests) == 6, 5)
+    for connection in leaving:
+        connection.close()
+    answer = gateway.client().chat.completions.create(
+        model="fake", messages=[{"role": "user", "content": "hi"}]
+    )
+    assert answer.choices[0].message.content == "ok"
+    waited_for(lambda: len(engine.aborted) == 6, 2)
+
+
+def test_an_expired_request_is_a_timeout(start: Start) -> None:
+    from gateway.policy import AnswerPolicy, Policy
+
+    engine = BpeEngine(settings=FakeSettings(prefill_delay_s=30))
+    gateway = start(engine, Policy(answer=AnswerPolicy(deadline_s=0.2)))
+    connection = post(gateway, {"model": "fake", "messages": [{"role": "user", "content": "hi"}]})
+    connection.settimeout(5)
+    assert b"504" in connection.recv(4096)
+    connection.close()
+    assert len(engine.failed) + len(engine.aborted) == 1

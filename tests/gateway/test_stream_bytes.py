@@ -1,0 +1,115 @@
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from engines.api import AttendedEvent, EngineLost, Event, GenerateRequest, ProgressEvent
+from engines.fake import FakeSettings
+from tests.gateway.fakes import BpeEngine, Running, Start, bpe_say
+
+CHAT = {"model": "fake", "messages": [{"role": "user", "content": "hi"}], "stream": True}
+FIXED = {"clock": lambda: 1_700_000_000.0, "monotonic": lambda: 0.0, "new_id": lambda: "0" * 32}
+
+
+class Timeless(BpeEngine):
+    """The same answer in no time at all, so that every byte of it is known."""
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
+        async for event in super().generate(request):
+            yield _timeless(event)
+
+
+def _timeless(event: Event) -> Event:
+    if isinstance(event, ProgressEvent | AttendedEvent) or not hasattr(event, "prefill_s"):
+        return event
+    from dataclasses import replace
+
+    return replace(event, queue_s=0.0, prefill_s=0.0, decode_s=0.0)
+
+
+def stream(gateway: Running, **fields: object) -> bytes:
+    return httpx.post(f"{gateway.url}/v1/chat/completions", json={**CHAT, **fields}).content
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("chat_stream", {}),
+        ("chat_stream_usage", {"stream_options": {"include_usage": True}}),
+        ("chat_stream_length", {"max_tokens": 2}),
+        ("chat_stream_logprobs", {"logprobs": True, "top_logprobs": 1, "max_tokens": 2}),
+        ("chat_stream_stop", {"stop": "there"}),
+    ],
+)
+def test_a_stream_matches_its_golden_bytes(
+    start: Start, golden_dir: Path, name: str, fields: dict[str, object]
+) -> None:
+    gateway = start(Timeless(bpe_say("Hello there, 東京.")), **FIXED)
+    assert stream(gateway, **fields) == (golden_dir / f"{name}.sse").read_bytes()
+
+
+def test_an_error_frame_matches_its_golden_bytes(start: Start, golden_dir: Path) -> None:
+    settings = FakeSettings(failure=EngineLost("the gang died"), fails_after=1)
+    gateway = start(Timeless(bpe_say("Hello"), settings), **FIXED)
+    assert stream(gateway) == (golden_dir / "chat_stream_error.sse").read_bytes()
+
+
+def test_a_whole_answer_matches_its_golden_bytes(start: Start, golden_dir: Path) -> None:
+    gateway = start(Timeless(bpe_say("Hello there, 東京.")), **FIXED)
+    body = stream(gateway, stream=False)
+    assert body == (golden_dir / "chat.json").read_bytes()
+
+
+class Silent(BpeEngine):
+    """Says nothing for a while, then answers."""
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
+        import asyncio
+
+        await asyncio.sleep(0.5)
+        async for event in super().generate(request):
+            yield event
+
+
+def test_silence_is_filled_with_comments_that_clients_ignore(start: Start) -> None:
+    gateway = start(Silent(), keep_alive_s=0.1)
+    raw = stream(gateway).decode()
+    assert raw.startswith(": keep-alive\n\n: keep-alive\n\n")
+    chunks = gateway.client().chat.completions.create(
+        model="fake", messages=[{"role": "user", "content": "hi"}], stream=True
+    )
+    said = "".join(c.choices[0].delta.content or "" for c in chunks)
+    assert said == "Hello there."
+
+
+class SilentThenLost(Silent):
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
+        import asyncio
+
+        await asyncio.sleep(0.3)
+        raise EngineLost("gone")
+        yield
+
+
+def test_an_error_before_any_byte_is_a_status_and_after_a_keep_alive_a_frame(start: Start) -> None:
+    early = httpx.post(
+        f"{start(SilentThenLost(), keep_alive_s=5.0).url}/v1/chat/completions", json=CHAT
+    )
+    assert early.status_code == 502
+    late = httpx.post(
+        f"{start(SilentThenLost(), keep_alive_s=0.1).url}/v1/chat/completions", json=CHAT
+    )
+    assert late.status_code == 200
+    assert late.text.endswith('"param":null,"code":"engine_lost"}}\n\n')
+    assert "[DONE]" not in late.text
+
+
+def test_progress_is_said_once_per_percent(start: Start) -> None:
+    gateway = start(BpeEngine(settings=FakeSettings(prefill_chunk_tokens=5)))
+    raw = stream(gateway, messages=[{"role": "user", "content": "the fox " * 400}]).decode()
+    comments = [line for line in raw.split("\n\n") if line.startswith(": prefill")]
+    percents = [int(line.split()[2]) for line in comments]
+    assert percents == sorted(set(percents))
+    assert percents[-1] == 100
+    assert raw.index(": prefill") < raw.index("data:")
