@@ -10,6 +10,7 @@ from engines.api import EngineError
 from gateway.api import GatewayError, InvalidRequest
 from gateway.auth import Caller, KeyRing
 from gateway.chat import ChatService
+from gateway.edge import Edge
 from gateway.endpoints.chat import chat_router
 from gateway.endpoints.files import files_router
 from gateway.endpoints.health import health_router
@@ -20,7 +21,6 @@ from gateway.openai.errors import ErrorBody, ErrorObject
 from gateway.parts import Parts
 from gateway.planner import Planner
 from gateway.replies import error_response, json_response
-from gateway.request_ids import RequestIds
 from gateway.routes.task import Means
 from ingest.api import IngestError
 from retrieval.api import RetrievalError
@@ -35,11 +35,11 @@ def create_app(parts: Parts) -> FastAPI:
     app.include_router(files_router(parts), dependencies=keyed)
     app.include_router(health_router(parts, planner))
     app.include_router(metrics_router(parts))
-    for kind in (GatewayError, EngineError, IngestError, RetrievalError, Exception):
+    for kind in (GatewayError, EngineError, IngestError, RetrievalError):
         app.add_exception_handler(kind, _fault)
     app.add_exception_handler(HTTPException, _http_fault)
     app.add_exception_handler(RequestValidationError, _parameter_fault)
-    app.add_middleware(RequestIds, new_id=parts.new_id)
+    app.add_middleware(Edge, new_id=parts.new_id)
     return app
 
 

@@ -28,7 +28,7 @@ def concluded(
     except Exception as error:
         fault = fault_for(error)
         outcome, code = "failed", fault.code or "invalid_request"
-        if fault.status >= 500:
+        if fault.hidden:
             logger.exception("request failed")
         raise
     finally:

@@ -63,17 +63,22 @@ class RetrievalPolicy:
 
     Evidence under `min_evidence` sends an `auto` request to a route that reads everything.
     A text inside a message is searched when it has `inline_min_chars` before the question.
+    `instruction` stands before the passages; a tiny model answers best without one.
     """
 
-    passage_tokens: int = 1200
-    top_k: int = 6
+    total_tokens: int = 1000
+    passage_tokens: int = 250
+    top_k: int = 4
+    instruction: str = ""
     min_evidence: float = 0.2
     inline_min_chars: int = 2000
     search_deadline_s: float = 60.0
 
     def __post_init__(self) -> None:
-        if self.passage_tokens < 32 or self.top_k < 1 or self.inline_min_chars < 1:
-            raise ValueError("retrieval: passage_tokens >= 32, top_k and inline_min_chars >= 1")
+        if not 32 <= self.passage_tokens <= self.total_tokens:
+            raise ValueError("retrieval: 32 <= passage_tokens <= total_tokens must hold")
+        if self.top_k < 1 or self.inline_min_chars < 1:
+            raise ValueError("retrieval: top_k and inline_min_chars must be at least 1")
         if not 0 <= self.min_evidence <= 1 or self.search_deadline_s <= 0:
             raise ValueError("retrieval: 0 <= min_evidence <= 1 and search_deadline_s > 0")
 

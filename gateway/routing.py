@@ -129,7 +129,7 @@ def _wanted(counts: Counts, fidelity: Fidelity, policy: Policy) -> tuple[Route, 
 def _read_tokens(route: Route, counts: Counts, policy: Policy) -> int:
     if route is not Route.RETRIEVAL:
         return counts.prompt_tokens
-    packed = min(counts.context_tokens, policy.retrieval.passage_tokens) + PACKING_TOKENS
+    packed = min(counts.context_tokens, policy.retrieval.total_tokens) + PACKING_TOKENS
     return counts.prompt_tokens - counts.context_tokens + packed
 
 

@@ -78,7 +78,7 @@ class _Voice:
         if self._speller is not None and event.logprob is not None:
             self._waiting.append(_spelled(event, self._speller))
         text = self._scanner.push(self._detokenizer.push(event.id))
-        return self._say(text) if text or self.stopped else None
+        return self._say(text) if text or (self.stopped and self._waiting) else None
 
     def close(self) -> list[Said]:
         text = self._scanner.push(self._detokenizer.flush()) + self._scanner.flush()

@@ -1,17 +1,28 @@
 """Builds the parts of a gateway from its settings; the only place that chooses implementations."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 
 import httpx
+from starlette.types import ASGIApp
 
 from engines.face.client import RemoteEngine
+from gateway.app import create_app
 from gateway.auth import KeyRing
 from gateway.parts import Parts
 from gateway.policy import load_policy
 from gateway.settings import GatewaySettings
 from ingest.client import RemoteSearcher
 from ingest.library_wiring import open_library
+
+Serve = Callable[[ASGIApp], Coroutine[None, None, None]]
+"""Hosts an app until the process is told to stop."""
+
+
+async def serve_gateway(settings: GatewaySettings, serve: Serve) -> None:
+    """Serve a gateway. Raises what `open_parts` raises, before anything is served."""
+    async with open_parts(settings) as parts:
+        await serve(create_app(parts))
 
 
 @asynccontextmanager

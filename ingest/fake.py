@@ -159,4 +159,6 @@ def _passages(document_id: str, text: str, wanted: set[str]) -> Iterator[Passage
             stop=paragraph.end(),
             text=paragraph[0],
             score=len(shared) / len(wanted),
+            focus_start=paragraph.start(),
+            focus_stop=paragraph.end(),
         )

@@ -1,18 +1,14 @@
 """Builds and runs the worker process: models, index, jobs and their HTTP face."""
 
 import asyncio
-import contextlib
 import fcntl
 import logging
-import os
-import signal
-import socket
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from random import Random
 
-import uvicorn
+from starlette.types import ASGIApp
 
 from ingest.blobs import BlobStore
 from ingest.chunking import ChunkConfig
@@ -36,7 +32,8 @@ from retrieval.stores.rows import search_text
 
 logger = logging.getLogger(__name__)
 
-LIFELINE_BYTES = 1 << 12
+Serve = Callable[[ASGIApp], Coroutine[None, None, None]]
+"""Hosts an app until the process is told to stop."""
 STOP_GRACE_S = 3
 
 
@@ -44,50 +41,36 @@ class DataDirBusy(ValueError):
     """Another worker writes to this data directory."""
 
 
-async def serve_ingest(
-    settings: IngestSettings, *, host: str, port: int, lifeline_fd: int | None = None
-) -> None:
-    """Run the worker until SIGTERM, SIGINT, or the end of what `lifeline_fd` reads.
+async def serve_ingest(settings: IngestSettings, serve: Serve) -> None:
+    """Run the worker while `serve` serves its face; `serve` returns when it is told to stop.
 
-    Raises DataDirBusy or OSError (the port is taken) before anything is started. The face
-    answers at once; `/health/ready` is 503 until the models are loaded.
+    Raises DataDirBusy before anything is started. The face answers at once; `/health/ready` is
+    503 until the models are loaded.
     """
-    await asyncio.to_thread(settings.data_dir.mkdir, parents=True, exist_ok=True)
-    with _only_worker(settings), _listening(host, port) as listener:
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    with _only_worker(settings):
         database = await Database.connect(settings.sql_url)
-        stop = asyncio.Event()
         try:
-            with _stopping_on(stop, lifeline_fd):
-                await _run(settings, database, listener, stop)
+            await _run(settings, database, serve)
         finally:
             await database.aclose()
 
 
-async def _run(
-    settings: IngestSettings, database: Database, listener: socket.socket, stop: asyncio.Event
-) -> None:
+async def _run(settings: IngestSettings, database: Database, serve: Serve) -> None:
+    nudged = asyncio.Event()
     queue = JobQueue(database, _queue_config(settings), clock=time.time, rng=Random())
-    services = Services(nudge=lambda: None, depth=queue.depth)
-    server = _FaceServer(
-        uvicorn.Config(
-            create_app(services),
-            log_config=None,
-            lifespan="off",
-            access_log=False,
-            timeout_graceful_shutdown=STOP_GRACE_S,
-        )
-    )
+    services = Services(nudge=nudged.set, depth=queue.depth)
     async with asyncio.TaskGroup() as group:
-        group.create_task(server.serve(sockets=[listener]))
+        serving = group.create_task(serve(create_app(services)))
         try:
             async with _built_worker(settings, database, queue, services) as worker:
                 services.nudge = worker.nudge
                 working = group.create_task(worker.run())
-                await stop.wait()
+                await asyncio.wait((serving, working), return_when=asyncio.FIRST_COMPLETED)
                 worker.stop()
                 await working
         finally:
-            server.should_exit = True
+            serving.cancel()
 
 
 @asynccontextmanager
@@ -148,14 +131,6 @@ def _parse_limits(settings: IngestSettings) -> ParseLimits:
     )
 
 
-class _FaceServer(uvicorn.Server):
-    """Leaves the signals to `serve_ingest`."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 @contextmanager
 def _only_worker(settings: IngestSettings) -> Iterator[None]:
     """Hold the data directory's lock; the system lets go of it when this process dies."""
@@ -165,35 +140,3 @@ def _only_worker(settings: IngestSettings) -> Iterator[None]:
         except BlockingIOError as error:
             raise DataDirBusy(f"another ringway already works in {settings.data_dir}") from error
         yield
-
-
-@contextmanager
-def _listening(host: str, port: int) -> Iterator[socket.socket]:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, port), family=family) as listener:
-        yield listener
-
-
-@contextmanager
-def _stopping_on(stop: asyncio.Event, lifeline_fd: int | None) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
-    signals = (signal.SIGTERM, signal.SIGINT)
-    for each in signals:
-        loop.add_signal_handler(each, stop.set)
-    if lifeline_fd is not None:
-        os.set_blocking(lifeline_fd, False)
-        loop.add_reader(lifeline_fd, _watch, lifeline_fd, stop)
-    try:
-        yield
-    finally:
-        if lifeline_fd is not None:
-            loop.remove_reader(lifeline_fd)
-        for each in signals:
-            loop.remove_signal_handler(each)
-
-
-def _watch(lifeline_fd: int, stop: asyncio.Event) -> None:
-    with contextlib.suppress(BlockingIOError):
-        if not os.read(lifeline_fd, LIFELINE_BYTES):
-            stop.set()
-            asyncio.get_running_loop().remove_reader(lifeline_fd)

@@ -122,6 +122,8 @@ class Passage:
     """Characters [start, stop) of a document's stored text, to be read by a model.
 
     Passages of one result do not overlap; neighbours are joined. `score` is fused, in [0, 1].
+    [focus_start, focus_stop) is the chunk that was found: the part to keep when not all of the
+    passage can be read.
     """
 
     document_id: str
@@ -129,6 +131,8 @@ class Passage:
     stop: int
     text: str
     score: float
+    focus_start: int
+    focus_stop: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

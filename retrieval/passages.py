@@ -2,7 +2,7 @@
 
 from bisect import insort
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from retrieval.api import Chunk, Passage
 from retrieval.config import PassageConfig
@@ -32,7 +32,7 @@ def build_passages(
         cover = covered[chunk.document_id]
         if cover.share_of(chunk) <= config.max_overlap:
             start, stop = _parent(chunk, len(text))
-            cover.add(start, stop, hit.score)
+            cover.add(start, stop, chunk, hit.score)
     passages = [
         Passage(
             document_id=document_id,
@@ -40,6 +40,8 @@ def build_passages(
             stop=span.stop,
             text=texts[document_id][span.start : span.stop],
             score=span.score,
+            focus_start=span.focus_start,
+            focus_stop=span.focus_stop,
         )
         for document_id, cover in covered.items()
         for span in cover.spans
@@ -59,6 +61,8 @@ class _Span:
     start: int
     stop: int
     score: float
+    focus_start: int
+    focus_stop: int
 
 
 @dataclass(slots=True)
@@ -78,9 +82,11 @@ class _Cover:
         )
         return shared / num_chars
 
-    def add(self, start: int, stop: int, score: float) -> None:
+    def add(self, start: int, stop: int, found: Chunk, score: float) -> None:
         for piece_start, piece_stop in list(self._uncovered(start, stop)):
-            self._join(_Span(piece_start, piece_stop, score))
+            focus_start = min(max(found.start, piece_start), piece_stop)
+            focus_stop = max(min(found.stop, piece_stop), focus_start)
+            self._join(_Span(piece_start, piece_stop, score, focus_start, focus_stop))
 
     def _uncovered(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         for span in self.spans:
@@ -98,5 +104,6 @@ class _Cover:
             low, high = min(span.start, new.start), max(span.stop, new.stop)
             if gap <= self.config.join_gap_chars and high - low <= self.config.max_passage_chars:
                 self.spans.remove(span)
-                new = _Span(low, high, max(span.score, new.score))
+                best = max(span, new, key=lambda one: one.score)
+                new = replace(best, start=low, stop=high)
         insort(self.spans, new)

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from engines.api import EngineError, ModelMissing
 from engines.config import EngineConfig
+from engines.memory import kv_budget_tokens
 from engines.models.catalog import Model, resolve_model
+from engines.models.folder import read_folder
 from gateway.cli import hosting
 from gateway.cli.main import Refusal
 
@@ -77,7 +79,7 @@ def best_dtype() -> str:
 
 
 def num_bytes(text: str) -> int:
-    """"4GiB" in bytes. Raises ValueError."""
+    """ "4GiB" in bytes. Raises ValueError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]iB|)", text)
     if match is None:
         raise ValueError(f"{text!r} is no size; write bytes, or a number and KiB, MiB, GiB or TiB")
@@ -94,4 +96,15 @@ def arguments_for(args: argparse.Namespace, model: Model) -> list[str]:
         "--dtype": args.dtype,
         "--kv-budget": args.kv_budget,
     }
-    return [part for name, value in given.items() if value is not None for part in (name, str(value))]
+    typed = {name: str(value) for name, value in given.items() if value is not None}
+    return [part for pair in typed.items() for part in pair]
+
+
+def refuse_small_memory(config: EngineConfig) -> None:
+    """Raises Refusal with the numbers when the model and a useful KV do not fit."""
+    from engines.wiring import available_bytes
+
+    try:
+        kv_budget_tokens(read_folder(config.model_dir).shape, config, available_bytes())
+    except (ValueError, EngineError) as error:
+        raise Refusal(str(error)) from error

@@ -26,6 +26,6 @@ def run(args: argparse.Namespace) -> int:
         settings = settings_from(os.environ, data_dir=args.data_dir)
         serve = hosting.hosting(args, drain_s=DRAIN_S)
         asyncio.run(serve_ingest(settings, serve))
-    except (ValueError, RetrievalError) as error:
-        raise Refusal(str(error)) from error
+    except* (ValueError, RetrievalError) as group:
+        raise Refusal("; ".join(str(error) for error in group.exceptions)) from None
     return 0

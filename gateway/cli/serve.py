@@ -38,13 +38,20 @@ def run(args: argparse.Namespace) -> int:
 
 def settings_of(args: argparse.Namespace) -> GatewaySettings:
     """The environment's settings, overridden by what was typed. Raises ValueError."""
-    settings = GatewaySettings.from_environ(os.environ)
     typed = {
         name: getattr(args, name)
         for name in ("data_dir", "engine", "ingest", "policy")
         if getattr(args, name, None) is not None
     }
-    return replace(settings, **typed)
+    return replace(environment(), **typed)
+
+
+def environment() -> GatewaySettings:
+    """Raises Refusal for unknown names and bad values."""
+    try:
+        return GatewaySettings.from_environ(os.environ)
+    except ValueError as error:
+        raise Refusal(str(error)) from error
 
 
 def refuse_open_address(host: str, settings: GatewaySettings, *, insecure: bool) -> None:

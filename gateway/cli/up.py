@@ -3,6 +3,7 @@
 import argparse
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -13,12 +14,13 @@ from types import FrameType
 import platformdirs
 from rich.console import Console
 
+from engines.models.catalog import Model
 from gateway.cli import engine as engine_command
 from gateway.cli.banner import banner
 from gateway.cli.main import Refusal
 from gateway.cli.preflight import listen_or_refuse, lock_data_dir
 from gateway.cli.processes import Child, is_ready, listen, stop
-from gateway.cli.serve import refuse_open_address
+from gateway.cli.serve import environment, refuse_open_address
 
 READY_TIMEOUT_S = 600.0
 
@@ -45,12 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     started = time.monotonic()
     console = Console(stderr=True)
-    refuse_open_address(args.host, insecure=args.insecure)
+    refuse_open_address(args.host, environment(), insecure=args.insecure)
     with lock_data_dir(args.data_dir):
         gateway_sock = listen_or_refuse(args.host, args.port)
         policy = find_policy(args.policy, args.data_dir)
         with console.status("resolving the model (the first time it is converted) ..."):
             model = engine_command.resolve(args)
+        engine_command.refuse_small_memory(engine_command.engine_config(args, model))
         children = plan_children(args, gateway_sock, policy, model)
         with Signals() as signals:
             try:
@@ -81,9 +84,9 @@ class Planned:
 
 def plan_children(
     args: argparse.Namespace,
-    gateway_sock: "engine_command.Socket",
+    gateway_sock: socket.socket,
     policy: Path | None,
-    model: "engine_command.Model",
+    model: Model,
 ) -> list[Planned]:
     """In start order: the engine first, since loading its model takes longest."""
     logs = args.data_dir / "logs"

@@ -31,7 +31,7 @@ CANARIES = (
     "tabs\tand  double   spaces \n \n mixed\n\tend  ",
     "na\u00efve caf\u00e9 \u6771\u4eac\u90fd \u306f \u65e5\u672c\u8a9e \u3067\u3059\u3002\n"
     "\u4e2d\u6587 \u6587\u672c\n\u0645\u0631\u062d\u0628\u0627 \n\u043f\u0440 \u043c\u0438",
-    "emoji \U0001f469\u200d\U0001f467 \U0001f1e9\U0001f1ea e\u0301 a\u200bb\n\u00a0n\nz\x00b \ufffd",
+    "emoji \U0001f469\u200d\U0001f467 \U0001f1e9\U0001f1ea\u0301 a\u200bb\n\u00a0n\nz\x00b \ufffd",
     "def f(x):\n    return x['a'] + 's'\nclass A: pass\n# comment 's 't 'LL\n",
     "a b c d e f g\nh\ni j <|im_end|> k </s> l [MASK] m",
 )

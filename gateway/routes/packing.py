@@ -10,23 +10,21 @@ from gateway.citations import Reading
 from gateway.prompt.segment import Source
 from gateway.prompt.tokens import TextEncoder
 
-INSTRUCTION = (
-    "Answer the question from the sources below and from nothing else. Name the source of each "
-    "statement as [1], [2] and so on. If the sources do not hold the answer, say so."
-)
 LEAST_CUT_TOKENS = 48
 """A passage that would be cut shorter than this is left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A passage of a source, with its score."""
+    """A passage of a source, with its score; characters [focus_start, focus_stop) of the source
+    are what the search found in it."""
 
     source: Source
     start: int
-    stop: int
     text: str
     score: float
+    focus_start: int
+    focus_stop: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +36,25 @@ class Packed:
     passage_tokens: int
 
 
-def pack(found: Sequence[Found], budget_tokens: int, encoder: TextEncoder) -> Packed:
-    """The best passages that fit, best first; the last may be cut at a word, its span with it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackBudget:
+    """Tokens of all passages together, and of any one of them."""
+
+    total_tokens: int
+    passage_tokens: int
+
+
+def pack(
+    found: Sequence[Found], budget: PackBudget, instruction: str, encoder: TextEncoder
+) -> Packed:
+    """The best passages that fit, best first; a longer one is read around what was found."""
     readings: list[Reading] = []
-    blocks = [INSTRUCTION]
+    blocks = [instruction] if instruction else []
     num_tokens = 0
     for one in found:
-        text = _fitting(one.text, budget_tokens - num_tokens, encoder)
+        room = min(budget.passage_tokens, budget.total_tokens - num_tokens)
+        start, stop = _readable(one, room, encoder)
+        text = one.text[start:stop]
         if not text:
             continue
         num_tokens += len(encoder.encode(text).ids)
@@ -52,8 +62,8 @@ def pack(found: Sequence[Found], budget_tokens: int, encoder: TextEncoder) -> Pa
         readings.append(
             Reading(
                 source=one.source,
-                start=one.start,
-                stop=one.start + len(text),
+                start=one.start + start,
+                stop=one.start + stop,
                 score=one.score,
                 text=text,
                 number=number,
@@ -63,15 +73,31 @@ def pack(found: Sequence[Found], budget_tokens: int, encoder: TextEncoder) -> Pa
     return Packed(text="\n\n".join(blocks), readings=tuple(readings), passage_tokens=num_tokens)
 
 
-def _fitting(text: str, num_tokens: int, encoder: TextEncoder) -> str:
-    encoded = encoder.encode(text)
-    if len(encoded.ids) <= num_tokens:
-        return text
+def _readable(one: Found, num_tokens: int, encoder: TextEncoder) -> tuple[int, int]:
+    """Characters of the passage to read: all, or whole words around its focus."""
+    encoded = encoder.encode(one.text)
+    total = len(encoded.ids)
+    if total <= num_tokens:
+        return 0, len(one.text)
     if num_tokens < LEAST_CUT_TOKENS:
-        return ""
-    head = text[: encoder.char_at(encoded, num_tokens)]
-    words = head.rsplit(None, 1)[0]
-    # Cutting earlier may split the last token in two, so that one more is needed.
-    while len(encoder.encode(words).ids) > num_tokens:
-        words = words.rsplit(None, 1)[0]
-    return words
+        return 0, 0
+    middle = (one.focus_start + one.focus_stop) // 2 - one.start
+    first = encoder.token_at(encoded, middle) - num_tokens // 2
+    first = max(0, min(first, total - num_tokens))
+    start = encoder.char_at(encoded, first)
+    stop = encoder.char_at(encoded, first + num_tokens)
+    while True:
+        start, stop = _whole_words(one.text, start, stop)
+        # Cutting elsewhere may split a border token in two, so that one more is needed.
+        if len(encoder.encode(one.text[start:stop]).ids) <= num_tokens:
+            return start, stop
+        stop -= 1
+
+
+def _whole_words(text: str, start: int, stop: int) -> tuple[int, int]:
+    """The longest run inside [start, stop) that begins and ends at a word's border."""
+    while 0 < start < stop and not text[start - 1].isspace():
+        start += 1
+    while start < stop < len(text) and not text[stop].isspace():
+        stop -= 1
+    return start, stop

@@ -10,7 +10,7 @@ from gateway.answers import AnswerEvent, Opened, Said
 from gateway.citations import cite
 from gateway.prompt.render import Prompt, render_packed
 from gateway.prompt.segment import Segmented, Source, SourceKind
-from gateway.routes.packing import Found, Packed, pack
+from gateway.routes.packing import Found, PackBudget, Packed, pack
 from gateway.routes.task import Means, Task, answered
 from gateway.routing import Plan
 from gateway.stream import Ended, speak
@@ -111,9 +111,18 @@ def _merged(results: Sequence[_Searched], top_k: int) -> tuple[list[Found], floa
 
 
 def _found(passage: Passage, source: Source) -> Found:
-    return Found(source, passage.start, passage.stop, passage.text, passage.score)
+    return Found(
+        source,
+        passage.start,
+        passage.text,
+        passage.score,
+        passage.focus_start,
+        passage.focus_stop,
+    )
 
 
 def _pack_prompt(task: Task, found: list[Found], means: Means) -> tuple[Packed, Prompt]:
-    packed = pack(found, means.policy.retrieval.passage_tokens, task.model.encoder)
+    settings = means.policy.retrieval
+    budget = PackBudget(total_tokens=settings.total_tokens, passage_tokens=settings.passage_tokens)
+    packed = pack(found, budget, settings.instruction, task.model.encoder)
     return packed, render_packed(task.segmented, packed.text, task.model)

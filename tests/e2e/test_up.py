@@ -72,7 +72,9 @@ def test_a_signal_stops_everything(tmp_path: Path, sent: signal.Signals) -> None
 def test_killing_the_parent_leaves_no_process_and_no_damage(tmp_path: Path) -> None:
     it = Running(tmp_path)
     try:
-        file = it.client().files.create(file=("a.txt", b"The vault code is 4711."), purpose="user_data")
+        file = it.client().files.create(
+            file=("a.txt", b"The vault code is 4711."), purpose="user_data"
+        )
         it.process.kill()
         it.process.wait(5)
         assert it.survivors(within_s=12) == []
@@ -102,8 +104,10 @@ def test_the_gateway_starts_where_torch_cannot_be_imported(running: Running) -> 
     with socket.create_server(("127.0.0.1", 0)) as sock:
         port = sock.getsockname()[1]
     process = subprocess.Popen(
-        [sys.executable, "-c", script, "serve", "--port", str(port)]
-        + ["--data-dir", str(running.data_dir), "--engine", engine, "--ingest", ingest]
+        [
+            *(sys.executable, "-c", script, "serve", "--port", str(port)),
+            *("--data-dir", str(running.data_dir), "--engine", engine, "--ingest", ingest),
+        ]
     )
     try:
         from gateway.cli.processes import is_ready

@@ -9,15 +9,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 
+import uvicorn
 from openai import OpenAI
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from engines.api import EngineInfo, Event, GenerateRequest, TokenizerFiles
 from engines.fake import CHATML, FakeEngine, FakeSettings, Script
+from gateway.app import create_app
+from gateway.cli.hosting import Server
 from gateway.parts import Parts
 from gateway.policy import Policy
 from gateway.prompt.model_text import ModelText
-from gateway.serve import Server, make_server
 from ingest.fake import FakeLibrary
 
 SPECIALS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
@@ -52,9 +54,15 @@ def tokenizer_files(chat_template: str = CHATML) -> TokenizerFiles:
         tokenizer_json=body,
         chat_template=chat_template,
         special_tokens={"bos_token": "<|im_start|>", "eos_token": "<|im_end|>"},
-        stop_ids=(trained().token_to_id("<|im_end|>"),),
+        stop_ids=(id_of("<|im_end|>"),),
         digest=hashlib.sha256(body + chat_template.encode()).hexdigest(),
     )
+
+
+def id_of(token: str) -> int:
+    found: int | None = trained().token_to_id(token)
+    assert found is not None, token
+    return found
 
 
 @cache
@@ -110,7 +118,16 @@ class Running:
 def running(parts: Parts) -> Iterator[Running]:
     """A real uvicorn on a real socket, in a thread with its own event loop."""
     sock = socket.create_server(("127.0.0.1", 0))
-    server = make_server(parts, drain_s=1)
+    server = Server(
+        uvicorn.Config(
+            create_app(parts),
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            timeout_graceful_shutdown=1,
+        )
+    )
     thread = threading.Thread(target=_serve, args=(server, sock), daemon=True)
     thread.start()
     port = sock.getsockname()[1]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from engines.fake import FakeSettings
+from gateway.policy import AnswerPolicy, Policy
 from tests.gateway.fakes import BpeEngine, Running, Start, bpe_say
 
 LIMIT_S = 0.25
@@ -68,8 +69,6 @@ def test_a_client_that_stays_gets_its_answer_after_others_left(start: Start) -> 
 
 
 def test_an_expired_request_is_a_timeout(start: Start) -> None:
-    from gateway.policy import AnswerPolicy, Policy
-
     engine = BpeEngine(settings=FakeSettings(prefill_delay_s=30))
     gateway = start(engine, Policy(answer=AnswerPolicy(deadline_s=0.2)))
     connection = post(gateway, {"model": "fake", "messages": [{"role": "user", "content": "hi"}]})

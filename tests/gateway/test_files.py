@@ -49,6 +49,7 @@ def test_the_purpose_may_come_after_the_file(start: Start) -> None:
     assert answer.json()["bytes"] == 5
 
 
+UNSUPPORTED = "unsupported_parameter"
 FILE = {"file": ("a.txt", b"x")}
 
 
@@ -57,7 +58,7 @@ FILE = {"file": ("a.txt", b"x")}
     [
         (FILE, {}, "purpose", "missing_required_parameter"),
         (FILE, {"purpose": "fine-tune"}, "purpose", "invalid_value"),
-        ({"other": ("a", b"x")}, {"purpose": "user_data"}, "other", "unsupported_parameter"),
+        ({"other": ("a", b"x")}, {"purpose": "user_data"}, "other", UNSUPPORTED),
         (
             FILE,
             {"purpose": "user_data", "expires_after[seconds]": "9"},

@@ -8,19 +8,19 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.serve import bind
 from tests.gateway.fakes import Start
 
 SCRIPT = """
-import asyncio, sys
+import asyncio, socket, sys
 from pathlib import Path
-from gateway.serve import bind, serve
+from gateway.cli.hosting import Hosting
 from gateway.settings import GatewaySettings
+from gateway.wiring import serve_gateway
 
-sock = bind("127.0.0.1", 0)
-print(sock.getsockname()[1], flush=True)
-settings = GatewaySettings(data_dir=Path(sys.argv[1]), engine="http://127.0.0.1:9", drain_s=1)
-asyncio.run(serve(settings, sock=sock))
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+settings = GatewaySettings(data_dir=Path(sys.argv[1]), engine="http://127.0.0.1:9")
+asyncio.run(serve_gateway(settings, Hosting(listener=listener, drain_s=1)))
 heavy = {"torch", "transformers", "lancedb"} & set(sys.modules)
 print("closed", sorted(heavy), flush=True)
 """
@@ -60,11 +60,6 @@ def wait_until_live(url: str) -> None:
         else:
             return
     pytest.fail("the gateway did not start")
-
-
-def test_a_taken_port_is_an_error_at_once() -> None:
-    with bind("127.0.0.1", 0) as taken, pytest.raises(OSError, match="in use"):
-        bind("127.0.0.1", taken.getsockname()[1])
 
 
 def test_ready_says_that_engine_and_library_are(start: Start) -> None:

@@ -24,7 +24,17 @@ from retrieval.api import (
 )
 
 RESULT = SearchResult(
-    passages=[Passage(document_id="file-1", start=3, stop=9, text="größe", score=0.5)],
+    passages=[
+        Passage(
+            document_id="file-1",
+            start=3,
+            stop=9,
+            text="größe",
+            score=0.5,
+            focus_start=3,
+            focus_stop=9,
+        )
+    ],
     evidence=0.25,
     num_searched=7,
     seconds=0.125,

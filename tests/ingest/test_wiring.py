@@ -1,7 +1,6 @@
 """The whole worker process with its real model and index, and a library beside it."""
 
 import asyncio
-import os
 import signal
 import socket
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.types import ASGIApp
 
 from ingest.api import FileStatus, InlineDocument, InlineSearch
 from ingest.client import RemoteSearcher
@@ -21,14 +21,6 @@ from ingest.wiring import DataDirBusy, serve_ingest
 from retrieval.api import SearchRequest
 from tests.ingest.house import eventually, pieces
 
-SCRIPT = """
-import asyncio, sys
-from pathlib import Path
-from ingest.settings import settings_from
-from ingest.wiring import serve_ingest
-settings = settings_from({}, data_dir=Path(sys.argv[1]))
-asyncio.run(serve_ingest(settings, host="127.0.0.1", port=int(sys.argv[2]), lifeline_fd=0))
-"""
 STORY = (
     "The keeper of the lighthouse feeds the gulls with herring every morning.\n\n"
     "Rent is due on the first of May and amounts to nine hundred guilders."
@@ -46,7 +38,10 @@ def free_port() -> int:
 @asynccontextmanager
 async def worker(data_dir: Path, port: int) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", SCRIPT, str(data_dir), str(port), stdin=asyncio.subprocess.PIPE
+        sys.executable,
+        *("-m", "gateway.cli.main", "ingest", "--lifeline"),
+        *("--data-dir", str(data_dir), "--port", str(port)),
+        stdin=asyncio.subprocess.PIPE,
     )
     try:
         yield process
@@ -90,9 +85,7 @@ async def test_a_worker_serves_survives_its_lifeline_and_obeys_sigterm(tmp_path:
         file_id = await ingested(library)
         await check_searches(library, file_id)
         with pytest.raises(DataDirBusy):
-            await serve_ingest(
-                IngestSettings(data_dir=tmp_path), host="127.0.0.1", port=free_port()
-            )
+            await serve_ingest(IngestSettings(data_dir=tmp_path), never)
         assert process.stdin is not None
         process.stdin.close()
         async with asyncio.timeout(15):
@@ -115,9 +108,5 @@ async def check_searches(library: LocalLibrary, file_id: str) -> None:
     assert "guilders" in inline.passages[0].text
 
 
-async def test_a_taken_port_is_an_error_before_anything_starts(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-        with pytest.raises(OSError, match="in use"):
-            await serve_ingest(IngestSettings(data_dir=tmp_path), host="127.0.0.1", port=port)
-    assert os.listdir(tmp_path) == ["ingest.lock"]
+async def never(app: ASGIApp) -> None:
+    raise AssertionError("a second worker must not serve")

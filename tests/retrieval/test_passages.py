@@ -93,6 +93,14 @@ def test_parents_end_where_the_text_does() -> None:
     assert spans([hit(390, 400, 0.9, (380, 900))]) == [(380, 400)]
 
 
+def test_a_passage_remembers_where_its_best_chunk_lies() -> None:
+    hits = [hit(60, 80, 0.4, (50, 100)), hit(110, 120, 0.9, (100, 150))]
+    [joined] = build_passages(hits, {"doc": TEXT}, 8, PassageConfig())
+
+    assert (joined.start, joined.stop) == (50, 150)
+    assert (joined.focus_start, joined.focus_stop) == (110, 120)
+
+
 def test_only_so_many_passages() -> None:
     hits = [hit(start, start + 10, 1 - start / 1000) for start in range(0, 200, 50)]
     assert spans(hits, top_k=2) == [(0, 10), (50, 60)]

@@ -10,7 +10,7 @@ import uvicorn
 from engines.api import Engine
 from engines.face.client import RemoteEngine
 from engines.face.server import create_face
-from engines.wiring import FaceServer
+from gateway.cli.hosting import Server
 from tests.engines.gang.scripted_gang import until
 
 
@@ -19,7 +19,7 @@ async def serving(engine: Engine) -> AsyncIterator[str]:
     """The base URL of a face that is up inside."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        server = FaceServer(
+        server = Server(
             uvicorn.Config(
                 create_face(engine),
                 log_config=None,

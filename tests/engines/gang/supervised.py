@@ -11,6 +11,8 @@ from pathlib import Path
 
 from engines.gang.supervisor import Supervisor
 from engines.wiring import run_engine
+from gateway.cli import lifeline
+from gateway.cli.hosting import Hosting
 from tests.engines.gang.scripted_gang import rank_pids, scripted_supervisor
 
 
@@ -26,8 +28,9 @@ async def main(folder: Path) -> None:
         listener.bind(("127.0.0.1", 0))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(tell_when_ready(supervisor, listener.getsockname()[1]))
-            await run_engine(supervisor, listener, lifeline=True)
+            await run_engine(supervisor, Hosting(listener=listener, drain_s=1))
 
 
 if __name__ == "__main__":
+    lifeline.hold()
     asyncio.run(main(Path(sys.argv[1])))

@@ -128,7 +128,7 @@ def test_what_is_not_served_is_refused_by_name(raw: bytes, param: str) -> None:
 
 
 def test_neutral_values_and_echoed_messages_are_accepted() -> None:
-    echoed = {
+    echoed: dict[str, object] = {
         "role": "assistant",
         "content": "hello",
         "refusal": None,

@@ -5,7 +5,7 @@ from gateway.asks import Turn
 from gateway.prompt.render import Prompt, locate, render_packed, render_whole
 from gateway.prompt.segment import Segmented, segment
 from ingest.api import InlineDocument, StoredText
-from tests.gateway.fakes import model_text, paragraphs, trained
+from tests.gateway.fakes import id_of, model_text, paragraphs, trained
 
 LONG = paragraphs(["The fact is here."], 60)
 
@@ -71,7 +71,7 @@ def test_token_spans_map_back_to_the_characters_they_hold() -> None:
 
 def test_special_tokens_in_a_document_are_data() -> None:
     prompt = render_whole(scene("Who?", {"d": "x<|im_end|>y"}, {}), model_text())
-    end = trained().token_to_id("<|im_end|>")
+    end = id_of("<|im_end|>")
     assert list(prompt.ids).count(end) == 1
     assert "x<|im_end|>y" in decoded(prompt.ids)
 

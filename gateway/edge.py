@@ -1,5 +1,9 @@
-"""ASGI middleware: gives every request an id, in logs and in `x-request-id`; knows nothing else."""
+"""The outermost ASGI layer: every request gets an id, and every stray exception an answer.
 
+Knows no endpoints. Errors raised on purpose never come here; `app` has their handlers.
+"""
+
+import logging
 import re
 from collections.abc import Callable
 
@@ -7,11 +11,14 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway import logs
+from gateway.replies import error_response
+
+logger = logging.getLogger(__name__)
 
 WELL_FORMED = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
-class RequestIds:
+class Edge:
     def __init__(self, app: ASGIApp, *, new_id: Callable[[], str]) -> None:
         self._app = app
         self._new_id = new_id
@@ -22,14 +29,26 @@ class RequestIds:
             return
         sent = Headers(scope=scope).get("x-request-id", "")
         request_id = sent if WELL_FORMED.fullmatch(sent) else f"req_{self._new_id()}"
+        token = logs.request_id.set(request_id)
+        try:
+            await self._answer(scope, receive, send, request_id)
+        finally:
+            logs.request_id.reset(token)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
+        has_started = False
 
         async def send_with_id(message: Message) -> None:
+            nonlocal has_started
             if message["type"] == "http.response.start":
+                has_started = True
                 MutableHeaders(scope=message)["x-request-id"] = request_id
             await send(message)
 
-        token = logs.request_id.set(request_id)
         try:
             await self._app(scope, receive, send_with_id)
-        finally:
-            logs.request_id.reset(token)
+        except Exception as error:
+            if has_started:
+                raise
+            logger.exception("unforeseen error")
+            await error_response(error)(scope, receive, send_with_id)
