@@ -27,9 +27,10 @@ from retrieval.api import (
 )
 from retrieval.config import SearchConfig
 from retrieval.evidence import weigh_evidence
+from retrieval.focus import focused
 from retrieval.fusion import fuse
 from retrieval.lexical import LexicalIndex
-from retrieval.passages import build_passages
+from retrieval.passages import build_passages, shortlist
 
 BYTES_PER_CHAR = 8
 """Of a corpus in memory. Text, chunks and postings were 6.4 on 1.4 M characters of English."""
@@ -99,7 +100,9 @@ class InlineSearcher:
         vector = await self._vector_side(corpus, request.query, places)
         candidates = Candidates(lexical=lexical, vector=vector, num_searched=len(corpus.chunks))
         hits = fuse(candidates, self._config.search.fusion)
-        passages = build_passages(hits, corpus.texts, request.top_k, self._config.search.passages)
+        listed = shortlist(hits, request.top_k)
+        found = build_passages(listed, corpus.texts, request.top_k, self._config.search.passages)
+        passages = [focused(passage, terms) for passage in found]
         return SearchResult(
             passages=passages,
             evidence=weigh_evidence(terms, hits) if passages else 0.0,

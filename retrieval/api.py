@@ -122,7 +122,7 @@ class Passage:
     """Characters [start, stop) of a document's stored text, to be read by a model.
 
     Passages of one result do not overlap; neighbours are joined. `score` is fused, in [0, 1].
-    [focus_start, focus_stop) is the chunk that was found: the part to keep when not all of the
+    [focus_start, focus_stop) is where it answers best: the part to keep when not all of the
     passage can be read.
     """
 

@@ -102,8 +102,8 @@ class PassageConfig:
     join_gap_chars: int = 2
     """Neighbours this close are one passage (a paragraph break lies between them)."""
 
-    max_passage_chars: int = 12_000
-    """Joining stops here; about 3,000 tokens."""
+    max_passage_chars: int = 5_000
+    """Joining stops here: two parents. A longer passage would be cut again before it is read."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.max_overlap <= 1:

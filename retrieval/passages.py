@@ -50,6 +50,26 @@ def build_passages(
     return passages[:top_k]
 
 
+def shortlist(hits: Sequence[FusedHit], top_k: int) -> list[FusedHit]:
+    """`hits` with each side's own best among the first `top_k`, the rest in their order.
+
+    A sum of scores can bury a chunk that holds every word of the question but means little to
+    the embedder (a row of a table, a line of an invoice), or the other way round.
+    """
+    by_lexical = max(hits, key=lambda hit: _or_least(hit.lexical), default=None)
+    by_vector = max(hits, key=lambda hit: _or_least(hit.similarity), default=None)
+    best = [hit for hit in hits if hit is by_lexical or hit is by_vector]
+    room = max(0, top_k - len(best))
+    first = [hit for hit in hits if hit not in best][:room]
+    taken = {hit.chunk.id for hit in (*best, *first)}
+    head = [hit for hit in hits if hit.chunk.id in taken]
+    return [*head, *(hit for hit in hits if hit.chunk.id not in taken)]
+
+
+def _or_least(score: float | None) -> float:
+    return float("-inf") if score is None else score
+
+
 def _parent(chunk: Chunk, num_chars: int) -> tuple[int, int]:
     return max(0, min(chunk.parent_start, chunk.start)), min(
         num_chars, max(chunk.parent_stop, chunk.stop)

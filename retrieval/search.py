@@ -19,8 +19,9 @@ from retrieval.api import (
 )
 from retrieval.config import SearchConfig
 from retrieval.evidence import weigh_evidence
+from retrieval.focus import focused
 from retrieval.fusion import FusedHit, fuse
-from retrieval.passages import build_passages
+from retrieval.passages import build_passages, shortlist
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +68,8 @@ class HybridSearcher:
     async def _search(self, request: SearchRequest, started: float) -> SearchResult:
         terms = analyze(request.query)
         hits, num_searched = await self._ranked(request, terms)
-        passages = await self._passages(hits, request.top_k)
+        found = await self._passages(shortlist(hits, request.top_k), request.top_k)
+        passages = [focused(passage, terms) for passage in found]
         return SearchResult(
             passages=passages,
             evidence=weigh_evidence(terms, hits) if passages else 0.0,

@@ -141,6 +141,8 @@ class Executor:
 
     def _prefill(self, step: Prefill, sequence: OpenSequence, stop: Stop) -> Outcome:
         kv = sequence.tail
+        if sequence.context is not None:
+            raise ValueError(f"sequence {step.sequence_id} is hierarchical: it has no prefill")
         if step.start != kv.stop or not step.start < step.stop <= len(sequence.ids_T):
             raise ValueError(
                 f"cannot prefill [{step.start}, {step.stop}): {kv.stop} of "
@@ -209,7 +211,8 @@ class Executor:
         if not context.is_complete:
             raise ValueError(f"sequence {sequence.sequence_id} has chunks that were not encoded")
         if context.counts_anchor:
-            self._encode_anchor(sequence, context, stop)
+            # Alone, so not to be left alone: the others wait for this rank in the next exchange.
+            self._encode_anchor(sequence, context, lambda: False)
         weights = self._weigh(sequence, context, stop)
         chosen = choose_chunks(
             weights.score, context.plan, self._config.hierarchical.top_k, self._budget(sequence)

@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -14,6 +14,7 @@ from gateway.api import Route
 from gateway.cli.demo_client import Answer, DemoClient, DemoError, Refused
 from gateway.cli.demo_table import Row, table
 from gateway.cli.main import Refusal
+from gateway.cli.own_gateway import NotStarted, own_gateway
 from ingest.synth.api import (
     CaseDocument,
     CaseFile,
@@ -23,7 +24,6 @@ from ingest.synth.api import (
     synthesize,
 )
 
-DEFAULT_BASE_URL = "http://127.0.0.1:8080/v1"
 MAX_ANSWER_TOKENS = 48
 PLAIN_WIDTH = 160
 """Columns of the table when the output is not a terminal."""
@@ -40,8 +40,8 @@ class DemoPlan:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--base-url",
-        default=os.environ.get("RINGWAY_BASE_URL", DEFAULT_BASE_URL),
-        help="a running gateway (default: RINGWAY_BASE_URL or %(default)s)",
+        default=os.environ.get("RINGWAY_BASE_URL"),
+        help="a running gateway (default: RINGWAY_BASE_URL, or one started for the demo)",
     )
     parser.add_argument("--api-key", default="none", help="sent as the bearer token")
     parser.add_argument("--model", help="default: the first one that the gateway lists")
@@ -79,9 +79,11 @@ def run(args: argparse.Namespace) -> int:
     if args.questions_only:
         return 0
     try:
-        with DemoClient.connect(args.base_url, args.api_key) as client:
+        with ExitStack() as stack:
+            url = args.base_url or stack.enter_context(own_gateway(console))
+            client = stack.enter_context(DemoClient.connect(url, args.api_key))
             rows = Demo(client=client, console=console, case=case, plan=plan).play()
-    except DemoError as error:
+    except (DemoError, NotStarted) as error:
         raise Refusal(str(error)) from error
     console.print(table(rows, is_terminal=console.is_terminal))
     return verdict(console, rows)

@@ -14,8 +14,7 @@ from starlette.types import ASGIApp
 
 from gateway.cli import lifeline
 from gateway.cli.preflight import listen_or_refuse
-
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+from gateway.logs import FieldsFormatter, RequestIdFilter
 
 
 class Server(uvicorn.Server):
@@ -79,9 +78,19 @@ def add_arguments(parser: argparse.ArgumentParser, *, default_port: int) -> None
 
 def hosting(args: argparse.Namespace, *, drain_s: float) -> Hosting:
     """Open what the arguments name, and start logging. Raises Refusal for a taken port."""
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    start_logging()
     if args.lifeline:
         lifeline.hold()
     if args.fd is not None:
         return Hosting(listener=socket.socket(fileno=args.fd), drain_s=drain_s)
     return Hosting(listener=listen_or_refuse(args.host, args.port), drain_s=drain_s)
+
+
+def start_logging() -> None:
+    """The one place that touches handlers. Prompt text is never logged by anybody."""
+    handler = logging.StreamHandler()
+    handler.addFilter(RequestIdFilter())
+    handler.setFormatter(FieldsFormatter())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    # One line per health check and search would bury the rest.
+    logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -50,7 +50,3 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def load(name: str) -> Command:
     return cast(Command, importlib.import_module(f"gateway.cli.{name}"))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -35,7 +35,7 @@ class Child:
 
     def start(self, arguments: Sequence[str]) -> None:
         fd = self.sock.fileno()
-        command = [sys.executable, "-m", "gateway.cli.main", self.name, "--fd", str(fd)]
+        command = [sys.executable, "-m", "gateway", self.name, "--fd", str(fd)]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*command, "--lifeline", *arguments],
@@ -54,7 +54,8 @@ class Child:
 def listen(host: str, port: int) -> socket.socket:
     """A listening TCP socket. Raises OSError when the address is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio turns Nagle's delay off only on sockets whose protocol is named: 40 ms a reply.
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((host, port))

@@ -104,7 +104,7 @@ def command(data_dir: Path, *arguments: str) -> list[str]:
     return [
         sys.executable,
         "-m",
-        "gateway.cli.main",
+        "gateway",
         "up",
         "--data-dir",
         str(data_dir),

@@ -1,6 +1,8 @@
 import json
 import threading
 import time
+from collections.abc import Callable
+from http.client import HTTPConnection
 
 import httpx
 
@@ -18,27 +20,36 @@ def test_a_body_of_four_megabytes_does_not_hold_up_health(start: Start) -> None:
     policy = Policy(auto=AutoPolicy(full_max_tokens=4_000_000, hierarchical_max_tokens=4_000_000))
     gateway = start(engine, policy)
     text = "the quick brown fox jumps over the lazy dog, and it isn't here.\n" * 62_500
-    answers: list[httpx.Response] = []
+    raw = json.dumps({"model": "fake", "messages": [{"role": "user", "content": text}]}).encode()
+    answers: list[bytes] = []
 
     def post() -> None:
-        body = {"model": "fake", "messages": [{"role": "user", "content": text}]}
-        raw = json.dumps(body)
-        url = f"{gateway.url}/v1/chat/completions"
-        answers.append(httpx.post(url, content=raw, timeout=60))
+        poster = HTTPConnection("127.0.0.1", gateway.port, timeout=60)
+        poster.request("POST", "/v1/chat/completions", raw)
+        answers.append(poster.getresponse().read())
+        poster.close()
 
-    with httpx.Client() as client:
-        client.get(f"{gateway.url}/health/live")
-        thread = threading.Thread(target=post)
-        thread.start()
-        stalls = []
-        while thread.is_alive():
-            asked = time.perf_counter()
-            assert client.get(f"{gateway.url}/health/live").status_code == 200
-            stalls.append(time.perf_counter() - asked)
-            time.sleep(0.002)
-    assert answers[0].status_code == 200
-    assert answers[0].json()["ringway"]["prompt_tokens"] > 500_000
-    assert max(stalls) < LIMIT_S, f"{max(stalls) * 1000:.0f} ms"
+    thread = threading.Thread(target=post)
+    prober = HTTPConnection("127.0.0.1", gateway.port, timeout=60)
+    ended_at = time.monotonic() + 0.5
+    idle_s = worst_health(prober, lambda: time.monotonic() < ended_at)
+    thread.start()
+    busy_s = worst_health(prober, thread.is_alive)
+    prober.close()
+    assert json.loads(answers[0])["ringway"]["prompt_tokens"] > 500_000
+    # A machine that is busy with other work is slow without us, too.
+    assert busy_s < LIMIT_S + idle_s, f"{busy_s * 1000:.0f} ms, idle {idle_s * 1000:.0f} ms"
+
+
+def worst_health(prober: HTTPConnection, goes_on: Callable[[], bool]) -> float:
+    worst_s = 0.0
+    while goes_on():
+        asked = time.perf_counter()
+        prober.request("GET", "/health/live")
+        assert prober.getresponse().read() == b'{"status":"live"}'
+        worst_s = max(worst_s, time.perf_counter() - asked)
+        time.sleep(0.002)
+    return worst_s
 
 
 def test_a_body_over_the_cap_is_a_413_announced_or_not(start: Start) -> None:

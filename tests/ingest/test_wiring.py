@@ -39,7 +39,7 @@ def free_port() -> int:
 async def worker(data_dir: Path, port: int) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "gateway.cli.main", "ingest", "--lifeline"),
+        *("-m", "gateway", "ingest", "--lifeline"),
         *("--data-dir", str(data_dir), "--port", str(port)),
         stdin=asyncio.subprocess.PIPE,
     )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from retrieval.api import Chunk
 from retrieval.config import PassageConfig
 from retrieval.fusion import FusedHit
-from retrieval.passages import build_passages
+from retrieval.passages import build_passages, shortlist
 from tests.retrieval.chunks import chunk
 
 TEXT = "".join(chr(ord("a") + place % 26) for place in range(400))
@@ -99,6 +99,18 @@ def test_a_passage_remembers_where_its_best_chunk_lies() -> None:
 
     assert (joined.start, joined.stop) == (50, 150)
     assert (joined.focus_start, joined.focus_stop) == (110, 120)
+
+
+def test_the_best_of_each_side_is_on_the_short_list() -> None:
+    scored = [(0.9, 1.0, 0.2), (0.8, 2.0, 0.3), (0.7, 1.5, 0.9), (0.6, 9.0, None), (0.5, 3.0, 0.1)]
+    hits = [
+        FusedHit(chunk=chunk(TEXT[i : i + 9], start=i), score=a, lexical=b, similarity=c)
+        for i, (a, b, c) in enumerate(scored)
+    ]
+
+    assert [hit.score for hit in shortlist(hits, 3)] == [0.9, 0.7, 0.6, 0.8, 0.5]
+    assert [hit.score for hit in shortlist(hits, 5)] == [0.9, 0.8, 0.7, 0.6, 0.5]
+    assert shortlist([], 3) == []
 
 
 def test_only_so_many_passages() -> None:

@@ -27,6 +27,15 @@ SIZES: dict[str, object] = {
 
 
 PARTIAL_ROPE = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 150000.0,
+    "factor": 2.0,
+    "original_max_position_embeddings": WINDOW_TOKENS // 2,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "truncate": False,
+}
 FAMILIES: dict[str, dict[str, object]] = {
     "llama": {"tie_word_embeddings": True},
     "qwen2": {},
@@ -44,6 +53,7 @@ FAMILIES: dict[str, dict[str, object]] = {
         "sliding_window": 50,
         "num_local_experts": 2,
         "num_experts_per_tok": 1,
+        "rope_parameters": YARN,
     },
 }
 NAMES = tuple(FAMILIES)

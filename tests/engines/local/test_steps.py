@@ -175,6 +175,18 @@ def abort_everything(group: RingGroup, folder: Path) -> dict[str, tuple[bool, in
     return seen
 
 
+def abort_a_question_without_chunks(group: RingGroup, folder: Path) -> bool:
+    """Here rank 0 has the anchor still to encode, alone, when it hears of the cancel."""
+    driver = Driver(folder, group, SMALL_CHUNKS)
+    driver.open(1, Case(prompt=prompt_of(20), hierarchical=True, question_start=7))
+    done = driver.executor.run(Ask(step_id=1, sequence_id=1), lambda _: group.rank == 0)
+    return done.aborted
+
+
+def test_no_rank_is_left_waiting_when_rank_0_hears_first(families: dict[str, Path]) -> None:
+    assert on_ranks(2, abort_a_question_without_chunks, families["llama"]) == [True, True]
+
+
 def go_on_after_aborts(group: RingGroup, folder: Path) -> tuple[list[int], list[int]]:
     driver = Driver(folder, group, SMALL_CHUNKS)
     case = cases()[0]
@@ -239,6 +251,7 @@ def refuse_bad_steps(group: RingGroup, folder: Path) -> list[str]:
         Prefill(step_id=1, sequence_id=1, start=5, stop=20),
         Prefill(step_id=1, sequence_id=1, start=0, stop=101),
         Prefill(step_id=1, sequence_id=7, start=0, stop=10),
+        Prefill(step_id=1, sequence_id=2, start=0, stop=10),
         Encode(step_id=1, sequence_id=1, first=0, last=1),
         Ask(step_id=1, sequence_id=2),
     ):
@@ -253,7 +266,7 @@ def refuse_bad_steps(group: RingGroup, folder: Path) -> list[str]:
 
 def test_a_step_that_does_not_fit_is_an_error(families: dict[str, Path]) -> None:
     errors = on_ranks(1, refuse_bad_steps, families["llama"])[0]
-    assert len(errors) == 5
+    assert len(errors) == 6
     assert "0 of 100 tokens are there" in errors[0]
 
 
