@@ -1,6 +1,6 @@
 """Where hierarchical attention cuts a prompt; pure arithmetic, knows no tensors."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from engines.config import HierarchicalConfig
@@ -15,6 +15,15 @@ class ChunkPlan:
     chunks: tuple[tuple[int, int], ...]
     question_start: int
     num_tokens: int
+
+    def shortlist(self, chosen: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+        """What is read again for the answer: anchor, chosen chunks in text order, question."""
+        question = self.question_start, self.num_tokens
+        return ((0, self.anchor_stop), *sorted(chosen), question)
+
+
+def num_within(spans: Iterable[tuple[int, int]]) -> int:
+    return sum(stop - start for start, stop in spans)
 
 
 def plan_chunks(

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 from starlette.types import ASGIApp
@@ -18,8 +19,12 @@ from engines.models.folder import ModelFolder, read_folder
 
 logger = logging.getLogger(__name__)
 
-Serve = Callable[[ASGIApp], Coroutine[None, None, None]]
-"""Hosts an app until the process is told to stop."""
+
+class Serve(Protocol):
+    def __call__(self, app: ASGIApp, on_stop: Callable[[], object]) -> Coroutine[None, None, None]:
+        """Host the app until the process is told to stop, and tell `on_stop` of that at once."""
+        ...
+
 
 CGROUP = Path("/sys/fs/cgroup")
 """Version 2, as a container sees its own."""
@@ -93,13 +98,15 @@ async def serve_engine(config: EngineConfig, serve: Serve, *, log: Path | None =
 async def run_engine(supervisor: Supervisor, serve: Serve) -> None:
     """Run a supervisor until `serve` returns or the ranks cannot be started."""
     running = asyncio.ensure_future(supervisor.run())
-    serving = asyncio.ensure_future(serve(create_face(supervisor)))
+    serving = asyncio.ensure_future(serve(create_face(supervisor), on_stop=running.cancel))
     try:
         await asyncio.wait((running, serving), return_when=asyncio.FIRST_COMPLETED)
+        if running.cancelled():
+            # Told to stop: the face still has its clients' failures to send.
+            await asyncio.wait((serving,))
     finally:
-        running_failed = running.done()
         running.cancel()
         serving.cancel()
         await asyncio.wait((running, serving))
-    if running_failed:
+    if not running.cancelled():
         running.result()

@@ -103,7 +103,7 @@ class Library(Protocol):
         ...
 
     async def text(self, file_id: str) -> StoredText:
-        """Raises FileMissing, or FileNotReady unless the file is PROCESSED."""
+        """Raises FileMissing, FileNotReady until the file is PROCESSED, FileUnreadable on ERROR."""
         ...
 
     async def search(self, request: SearchRequest) -> SearchResult:
@@ -129,10 +129,27 @@ class FileMissing(IngestError):
 
 
 class FileNotReady(IngestError):
+    """Asking again may help: the file is still on its way."""
+
     def __init__(self, record: FileRecord) -> None:
-        detail = f": {record.cause}" if record.cause else ""
-        super().__init__(f"file {record.id} is {record.status}{detail}")
+        super().__init__(f"file {record.id} is {record.status}; wait until it is processed")
         self.record = record
+
+
+class FileUnreadable(IngestError):
+    """The file could not be ingested; asking again cannot help."""
+
+    def __init__(self, record: FileRecord) -> None:
+        super().__init__(f"file {record.id} could not be read: {record.cause}")
+        self.record = record
+
+
+def refuse_unprocessed(record: FileRecord) -> None:
+    """Raises FileNotReady or FileUnreadable unless the file is PROCESSED."""
+    if record.status is FileStatus.ERROR:
+        raise FileUnreadable(record)
+    if record.status is not FileStatus.PROCESSED:
+        raise FileNotReady(record)
 
 
 class FileTooLarge(IngestError):

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 from ingest.api import (
     FileMissing,
-    FileNotReady,
     FilePage,
     FileRecord,
     FileStatus,
     FileTooLarge,
     InlineSearch,
     StoredText,
+    refuse_unprocessed,
 )
 from ingest.ledger import new_file_id
 from retrieval.api import Passage, QueryRejected, SearchRequest, SearchResult
@@ -95,8 +95,8 @@ class FakeLibrary:
 
     async def text(self, file_id: str) -> StoredText:
         file = self._find(file_id)
-        if file.text is None:
-            raise FileNotReady(file.record)
+        refuse_unprocessed(file.record)
+        assert file.text is not None, "a processed file has its text"
         return StoredText(file_id, file.record.filename, file.text)
 
     async def search(self, request: SearchRequest) -> SearchResult:

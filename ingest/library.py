@@ -12,13 +12,13 @@ from typing import Protocol
 
 from ingest.api import (
     FileMissing,
-    FileNotReady,
     FilePage,
     FileRecord,
     FileStatus,
     InlineSearch,
     StoredText,
     TransientError,
+    refuse_unprocessed,
 )
 from ingest.blobs import BlobMissing, BlobStore
 from ingest.ledger import Ledger, new_file_id
@@ -106,8 +106,7 @@ class LocalLibrary:
 
     async def text(self, file_id: str) -> StoredText:
         record = await self.get(file_id)
-        if record.status is not FileStatus.PROCESSED:
-            raise FileNotReady(record)
+        refuse_unprocessed(record)
         try:
             kept = await self._parts.texts.get(file_id)
         except BlobMissing as error:

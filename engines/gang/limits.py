@@ -48,13 +48,15 @@ class GangLimits:
         """The longest prompt + answer per mode.
 
         Full attention never goes past the window that the model was trained for; hierarchical
-        attention re-rotates its chunks into the window, so only KV bounds it.
+        attention never looks at more than a window at once, so only KV bounds its prompts.
         """
         room = self.kv_budget_tokens - self.ranks * SHARD_SLACK_TOKENS
         per_step = UNEVEN_TOKENS * self.ranks
         chunk = self.prefill_chunk_tokens
         full = (room - per_step) * chunk // (chunk + per_step)
-        hierarchical = room - (self.ranks - 1) * self.hierarchical.anchor_tokens
+        # The context is held once in chunks, and as much of it as a shortlist holds once more.
+        spare = room - self._anchor_copies - self._uneven(self.window_tokens)
+        hierarchical = max(spare - self._shortlist_tokens, spare // 2)
         return {
             Attention.FULL: max(0, min(self.window_tokens, full)),
             Attention.HIERARCHICAL: max(0, hierarchical),
@@ -66,10 +68,25 @@ class GangLimits:
         The ranks' shards are not quite even, and the anchor lies on every rank.
         """
         needed = num_needed(request) + self.ranks * SHARD_SLACK_TOKENS
-        if request.attention is Attention.HIERARCHICAL:
-            return needed + (self.ranks - 1) * self.hierarchical.anchor_tokens
-        num_steps = len(request.prompt_ids) // self.prefill_chunk_tokens + 1
-        return needed + self.ranks * UNEVEN_TOKENS * num_steps
+        if request.attention is Attention.FULL:
+            return needed + self._uneven(len(request.prompt_ids))
+        read_again = min(request.question_start, self._shortlist_tokens)
+        num_read = read_again + len(request.prompt_ids) - request.question_start
+        return needed + read_again + self._anchor_copies + self._uneven(num_read)
+
+    @property
+    def _anchor_copies(self) -> int:
+        return (self.ranks - 1) * self.hierarchical.anchor_tokens
+
+    @property
+    def _shortlist_tokens(self) -> int:
+        """The most context that is read again for a hierarchical answer."""
+        sizes = self.hierarchical
+        return min(self.window_tokens, sizes.anchor_tokens + sizes.top_k * sizes.chunk_tokens)
+
+    def _uneven(self, num_read: int) -> int:
+        num_steps = num_read // self.prefill_chunk_tokens + 1
+        return self.ranks * UNEVEN_TOKENS * num_steps
 
     def check(self, request: GenerateRequest) -> None:
         """Raises EngineRefused or PromptTooLong for a request that can never run here."""

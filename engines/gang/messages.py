@@ -87,7 +87,8 @@ class Open(Message, frozen=True, kw_only=True, tag=True):
 class Prefill(Message, frozen=True, kw_only=True, tag=True):
     """Full attention: read tokens [start, stop) of the sequence on the ring.
 
-    When `stop` is the end of prompt + replay, one token is sampled and returned.
+    The sequence is prompt + replay; or, of a hierarchical one that was asked, shortlist + replay.
+    When `stop` is its end, one token is sampled and returned.
     """
 
     step_id: int
@@ -106,7 +107,10 @@ class Encode(Message, frozen=True, kw_only=True, tag=True):
 
 
 class Ask(Message, frozen=True, kw_only=True, tag=True):
-    """Hierarchical level 2: the question pass, chunk selection, and the first sampled token."""
+    """Hierarchical level 2: the question chooses chunks, returned as `spans`.
+
+    Anchor, spans in text order and question are the shortlist, which Prefill then reads anew.
+    """
 
     step_id: int
     sequence_id: int

@@ -17,7 +17,7 @@ from engines.api import (
     TokenEvent,
     TokenLogprob,
 )
-from engines.chunks import ChunkPlan
+from engines.chunks import ChunkPlan, num_within
 from engines.gang.messages import (
     Ask,
     Encode,
@@ -38,8 +38,10 @@ a request that kills every gang in decode still gets a token from each, at the e
 class Sequence:
     """One request from its arrival to its finish, over as many epochs as that takes.
 
-    `sent_ids` are the tokens that the client has; they outlive a gang. `read_tokens`,
-    `encoded_chunks` and `decoding` tell what the present gang holds, and are reset with it.
+    `sent_ids` are the tokens that the client has; they outlive a gang. `read_tokens` to
+    `decoding` tell what the present gang holds, and are reset with it: `read_tokens` counts the
+    prompt's, `prefilled_tokens` those of what full attention reads, which is `num_to_prefill`
+    tokens long: the prompt, or once that is chosen the shortlist.
     """
 
     id: int
@@ -52,10 +54,12 @@ class Sequence:
     num_replayed: int = 0
     read_tokens: int = 0
     encoded_chunks: int = 0
+    num_to_prefill: int | None = None
+    prefilled_tokens: int = 0
     decoding: bool = False
     deaths: int = 0
     reported_tokens: int = 0
-    attended: bool = False
+    attended: AttendedEvent | None = None
     started_s: float | None = None
     first_token_s: float | None = None
 
@@ -90,47 +94,70 @@ class Sequence:
         self.decoding = False
         self.read_tokens = 0
         self.encoded_chunks = 0
+        self.num_to_prefill = None
+        self.prefilled_tokens = 0
 
     def next_read(
         self, step_id: int, chunk_tokens: int, encode_tokens: int
     ) -> Prefill | Encode | Ask:
         """The step that reads on. `encode_tokens` bounds what one Encode takes on, all ranks."""
-        if self.plan is None:
-            end = len(self.request.prompt_ids) + self.num_replayed
-            stop = min(self.read_tokens + chunk_tokens, end)
-            return Prefill(step_id=step_id, sequence_id=self.id, start=self.read_tokens, stop=stop)
-        chunks = self.plan.chunks
-        if self.encoded_chunks == len(chunks):
+        if self.plan is not None and self.num_to_prefill is None:
+            return self._next_encode(self.plan.chunks, step_id, encode_tokens)
+        stop = min(self.prefilled_tokens + chunk_tokens, self._prefill_end)
+        start = self.prefilled_tokens
+        return Prefill(step_id=step_id, sequence_id=self.id, start=start, stop=stop)
+
+    def _next_encode(
+        self, chunks: tuple[tuple[int, int], ...], step_id: int, encode_tokens: int
+    ) -> Encode | Ask:
+        first = last = self.encoded_chunks
+        if first == len(chunks):
             return Ask(step_id=step_id, sequence_id=self.id)
-        last = self.encoded_chunks
         while last < len(chunks) and (
-            last == self.encoded_chunks
-            or chunks[last][1] - chunks[self.encoded_chunks][0] <= encode_tokens
+            last == first or chunks[last][1] - chunks[first][0] <= encode_tokens
         ):
             last += 1
-        return Encode(step_id=step_id, sequence_id=self.id, first=self.encoded_chunks, last=last)
+        return Encode(step_id=step_id, sequence_id=self.id, first=first, last=last)
+
+    @property
+    def _prefill_end(self) -> int:
+        num_read = self.num_to_prefill
+        if num_read is None:
+            num_read = len(self.request.prompt_ids)
+        return num_read + self.num_replayed
 
     def after_read(self, step: Prefill | Encode | Ask, done: StepDone, now_s: float) -> list[Event]:
         """Events that follow from a finished Prefill, Encode or Ask."""
-        num_prompt = len(self.request.prompt_ids)
         match step:
-            case Prefill(stop=stop):
-                self.read_tokens = stop
-                is_last = stop == num_prompt + self.num_replayed
             case Encode(last=last):
                 assert self.plan is not None
                 self.encoded_chunks = last
                 self.read_tokens = self.plan.chunks[last - 1][1]
-                is_last = False
+                return list(self._progress())
             case Ask():
-                self.read_tokens = num_prompt
-                is_last = True
-        events = list(self._progress(num_prompt))
-        if isinstance(step, Ask) and not self.attended:
-            self.attended = True
-            spans = tuple(AttendedSpan(s.start, s.stop, s.mass) for s in done.spans)
-            events.append(AttendedEvent(spans, 1.0 if done.recall is None else done.recall))
+                self._after_ask(done)
+                return []
+            case Prefill(stop=stop):
+                return self._after_prefill(stop, done, now_s)
+
+    def _after_ask(self, done: StepDone) -> None:
+        assert self.plan is not None
+        shortlist = self.plan.shortlist((span.start, span.stop) for span in done.spans)
+        self.num_to_prefill = num_within(shortlist)
+        spans = tuple(AttendedSpan(s.start, s.stop, s.mass) for s in done.spans)
+        self.attended = AttendedEvent(spans, 1.0 if done.recall is None else done.recall)
+
+    def _after_prefill(self, stop: int, done: StepDone, now_s: float) -> list[Event]:
+        self.prefilled_tokens = stop
+        is_last = stop == self._prefill_end
+        if self.plan is None:
+            self.read_tokens = stop
+        elif is_last:
+            self.read_tokens = len(self.request.prompt_ids)
+        events: list[Event] = list(self._progress())
         if is_last:
+            if self.attended is not None and self.first_token_s is None:
+                events.append(self.attended)
             self.decoding = True
             events += self.after_token(sampled_of(done, self.id), now_s)
         return events
@@ -150,8 +177,9 @@ class Sequence:
             events.append(self._finish(FinishReason.LENGTH, now_s))
         return events
 
-    def _progress(self, num_prompt: int) -> Iterator[Event]:
+    def _progress(self) -> Iterator[Event]:
         """A resumed sequence reads its prompt again in silence up to where it was."""
+        num_prompt = len(self.request.prompt_ids)
         done = min(self.read_tokens, num_prompt)
         if done > self.reported_tokens:
             self.reported_tokens = done

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engines.chunks import choose_chunks
+from engines.chunks import ChunkPlan, choose_chunks, num_within
 from engines.config import EngineConfig
 from engines.gang.messages import (
     Ask,
@@ -32,7 +32,7 @@ from engines.local.passes import ReplicatedPass, RingPass, Stop
 from engines.local.placement import Run, deal, paged, positions_of, zigzag
 from engines.local.ring import RingGroup, StepAborted
 from engines.local.sampling import Drawn, agree, draw
-from engines.local.sequences import OpenSequence, empty_tail, open_full, open_hierarchical
+from engines.local.sequences import OpenSequence, open_sequence, read_by_full_attention
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +75,7 @@ class Executor:
         if message.sequence_id in self.sequences:
             raise ValueError(f"sequence {message.sequence_id} is open already")
         with torch.inference_mode():
-            if message.hierarchical:
-                sequence = open_hierarchical(
-                    message, self._group, self._config.hierarchical, self._decoder
-                )
-            else:
-                sequence = open_full(message, self._group, self._config.prefill_chunk_tokens)
+            sequence = open_sequence(message, self._group, self._config)
         self.sequences[message.sequence_id] = sequence
 
     def close(self, sequence_id: int) -> None:
@@ -140,9 +135,7 @@ class Executor:
     # Full attention.
 
     def _prefill(self, step: Prefill, sequence: OpenSequence, stop: Stop) -> Outcome:
-        kv = sequence.tail
-        if sequence.context is not None:
-            raise ValueError(f"sequence {step.sequence_id} is hierarchical: it has no prefill")
+        kv = sequence.kv
         if step.start != kv.stop or not step.start < step.stop <= len(sequence.ids_T):
             raise ValueError(
                 f"cannot prefill [{step.start}, {step.stop}): {kv.stop} of "
@@ -169,16 +162,16 @@ class Executor:
         return Outcome(sampled=self._sample([sequence], logits) if is_last else ())
 
     def _decode(self, sequences: Sequence[OpenSequence], stop: Stop) -> Outcome:
-        new = [paged(s.tail.stop, self._group.size) for s in sequences]
+        new = [paged(s.kv.stop, self._group.size) for s in sequences]
         parts = [s.rows(n) for s, n in zip(sequences, new, strict=True)]
         logits = self._forward(
             torch.tensor([s.generated[-1] for s in sequences]),
-            torch.tensor([s.tail.stop for s in sequences]),
+            torch.tensor([s.kv.stop for s in sequences]),
             ReplicatedPass(parts, self._group, stop),
             range(len(sequences)),
         )
         for sequence, share in zip(sequences, new, strict=True):
-            sequence.tail.commit(share)
+            sequence.kv.commit(share)
         return Outcome(sampled=self._sample(sequences, logits))
 
     # Hierarchical attention.
@@ -190,8 +183,8 @@ class Executor:
                 self._encode_anchor(sequence, context, stop)
                 start, end = context.plan.chunks[chunk]
                 self._encode_block(
-                    sequence.ids_T[start:end],
-                    context.stored(chunk),
+                    sequence.text_T[start:end],
+                    context.place(chunk),
                     context.chunk_pass(chunk, stop),
                 )
                 context.commit_chunk(chunk)
@@ -199,7 +192,7 @@ class Executor:
 
     def _encode_anchor(self, sequence: OpenSequence, context: Context, stop: Stop) -> None:
         if context.needs_anchor:
-            ids_T = sequence.ids_T[: context.anchor.length]
+            ids_T = sequence.text_T[: context.anchor.length]
             self._encode_block(ids_T, context.anchor, context.anchor_pass(stop))
             context.commit_anchor()
 
@@ -210,44 +203,32 @@ class Executor:
         _, context = self._context(sequence.sequence_id)
         if not context.is_complete:
             raise ValueError(f"sequence {sequence.sequence_id} has chunks that were not encoded")
-        if context.counts_anchor:
-            # Alone, so not to be left alone: the others wait for this rank in the next exchange.
-            self._encode_anchor(sequence, context, lambda: False)
         weights = self._weigh(sequence, context, stop)
-        chosen = choose_chunks(
-            weights.score, context.plan, self._config.hierarchical.top_k, self._budget(sequence)
+        plan, top_k = context.plan, self._config.hierarchical.top_k
+        chosen = choose_chunks(weights.score, plan, top_k, self._budget(sequence, plan))
+        read_by_full_attention(
+            sequence,
+            plan.shortlist(plan.chunks[chunk] for chunk in chosen),
+            self._group,
+            self._config.prefill_chunk_tokens,
         )
-        sequence.winners, start = context.show(chosen)
-        ids_T = sequence.ids_T[context.plan.question_start :]
-        sequence.tail = empty_tail(self._group, start, len(ids_T) + sequence.max_new_tokens)
-        new = deal(start, start + len(ids_T), self._group.size)
-        part = sequence.rows(new)
-        logits = self._forward(
-            ids_T,
-            torch.arange(start, start + len(ids_T)),
-            ReplicatedPass([part], self._group, stop),
-            [len(ids_T) - 1],
-        )
-        sequence.tail.commit(new)
         return Outcome(
-            sampled=self._sample([sequence], logits),
-            spans=tuple(_spans(chosen, weights, context)),
+            spans=tuple(_spans(chosen, weights, plan)),
             recall=weights.recall(chosen),
         )
 
     def _weigh(self, sequence: OpenSequence, context: Context, stop: Stop) -> Weights:
-        ids_T = sequence.ids_T[context.plan.question_start : sequence.num_prompt]
-        question = Run(context.asked_from(), len(ids_T))
+        if not context.plan.chunks:
+            return Weights(score=(), mass=())
+        ids_T = sequence.text_T[context.plan.question_start : sequence.num_prompt]
+        question = Run(context.asked_from, len(ids_T))
         scoring = ScorePass(context, question, self._group, stop)
-        if context.plan.chunks:
-            self._forward(ids_T, torch.arange(question.start, question.stop), scoring, [])
+        self._forward(ids_T, torch.arange(question.start, question.stop), scoring, [])
         return scoring.weigh()
 
-    def _budget(self, sequence: OpenSequence) -> int:
+    def _budget(self, sequence: OpenSequence, plan: ChunkPlan) -> int:
         """Tokens of chosen chunks that fit the window with anchor, question and answer."""
-        assert sequence.context is not None
-        plan = sequence.context.plan
-        others = plan.anchor_stop + plan.num_tokens - plan.question_start + sequence.max_new_tokens
+        others = num_within(plan.shortlist(())) + sequence.max_new_tokens
         return self._decoder.window_tokens - others
 
     # Both.
@@ -280,6 +261,6 @@ def _report(sequence: OpenSequence, one: Drawn) -> Sampled:
     )
 
 
-def _spans(chosen: Sequence[int], weights: Weights, context: Context) -> list[Span]:
+def _spans(chosen: Sequence[int], weights: Weights, plan: ChunkPlan) -> list[Span]:
     heaviest_first = sorted(chosen, key=lambda chunk: (-weights.mass[chunk], chunk))
-    return [Span(*context.plan.chunks[chunk], weights.mass[chunk]) for chunk in heaviest_first]
+    return [Span(*plan.chunks[chunk], weights.mass[chunk]) for chunk in heaviest_first]

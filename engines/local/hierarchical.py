@@ -1,13 +1,14 @@
-"""Hierarchical attention on one rank: encode chunks alone, weigh them, answer from the heaviest.
+"""Hierarchical attention on one rank: encode chunks alone and weigh them by the question.
 
-Knows the chunk plan, where chunks are stored and where they appear to stand; does not know
-models or sampling.
+Knows the chunk plan and where chunks are stored; does not know models, nor the answer: the
+heaviest chunks are read again, together, by full attention (see `executor`). On SmolLM2-135M the
+right chunk is nearly always found, but an answer from chunks that never saw each other is wrong.
 
-Positions. A chunk is *stored* at the positions it was encoded at: the true ones if prompt and
-answer fit the model's window, else right behind the anchor, every chunk at the same place. It is
-*shown* to the question wherever that is useful: right before the question while chunks are
-weighed; for the answer at the true positions again, or the chosen chunks in a row behind the
-anchor. Where the two differ the query turns, never the keys.
+Positions. Chunks share one place, so that no prompt leaves the model's window and no chunk wins
+by being near:
+
+    | anchor |  (gap before a short chunk)  chunk | question |
+    0        a                                    a + longest
 
 Shapes: C own chunks, H query heads, T rows, S keys, D head dim. Suffix order is dim order.
 """
@@ -20,45 +21,29 @@ from torch import Tensor
 
 from engines.chunks import ChunkPlan
 from engines.local.hook import LayerCall
-from engines.local.kv import KvStore, ShardedKv
-from engines.local.passes import SequenceRows, Stop, add_tiles
-from engines.local.placement import Run, Shares, plan_tiles
+from engines.local.kv import KvStore
+from engines.local.passes import Stop, add_tiles
+from engines.local.placement import Run, plan_tiles
 from engines.local.ring import RingGroup, StepAborted
-from engines.local.rotary import Rotary
 from engines.local.tiles import Accumulator
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Winner:
-    """A chosen chunk: where the answer sees it."""
-
-    chunk: int
-    shown: Run
 
 
 class Context:
     """Anchor and this rank's chunks of one prompt, with their KV.
 
-    Chunk j belongs to rank j mod N. The anchor is encoded by every rank that needs it, and
-    counted by rank 0 only.
+    Chunk j belongs to rank j mod N. The anchor is encoded by every rank that has a chunk, and
+    counted by rank 0 only, which has one if any rank has.
     """
 
-    def __init__(
-        self,
-        plan: ChunkPlan,
-        rotary: Rotary,
-        *,
-        rank: int,
-        num_ranks: int,
-        true_positions: bool,
-    ) -> None:
+    def __init__(self, plan: ChunkPlan, *, rank: int, num_ranks: int) -> None:
         self.plan = plan
-        self._rotary = rotary
         self.anchor = Run(0, plan.anchor_stop)
-        self.true_positions = true_positions
         self.counts_anchor = rank == 0
         self.own = tuple(range(rank, len(plan.chunks), num_ranks))
         self.store = KvStore(plan.anchor_stop + sum(self._length(j) for j in self.own))
+        self.asked_from = plan.anchor_stop + max(
+            map(self._length, range(len(plan.chunks))), default=0
+        )
         self._offsets: dict[int, int] = {}
         self._anchor_stored = plan.anchor_stop == 0
         self._num_held = plan.anchor_stop
@@ -75,38 +60,16 @@ class Context:
     def is_complete(self) -> bool:
         return len(self._offsets) == len(self.own)
 
-    def stored(self, chunk: int) -> Run:
-        start = self.plan.chunks[chunk][0] if self.true_positions else self.plan.anchor_stop
-        return Run(start, self._length(chunk))
-
-    def asked_from(self) -> int:
-        """The first position of the question while chunks are weighed."""
-        longest = max((self._length(j) for j in range(len(self.plan.chunks))), default=0)
-        return self.plan.anchor_stop + longest
-
-    def weighed_at(self, chunk: int) -> Run:
-        """Where the question sees a chunk while chunks are weighed: each right before itself.
-
-        At their true distances the chunks near the question would win by being near.
-        """
-        return Run(self.asked_from() - self._length(chunk), self._length(chunk))
-
-    def show(self, chosen: Sequence[int]) -> tuple[tuple[Winner, ...], int]:
-        """Where the answer sees the chosen chunks (in text order), and the question's start."""
-        shown: list[Winner] = []
-        at = self.plan.anchor_stop
-        for chunk in sorted(chosen):
-            start = self.stored(chunk).start if self.true_positions else at
-            shown.append(Winner(chunk=chunk, shown=Run(start, self._length(chunk))))
-            at += self._length(chunk)
-        return tuple(shown), self.plan.question_start if self.true_positions else at
+    def place(self, chunk: int) -> Run:
+        """The positions of a chunk: right before the question."""
+        return Run(self.asked_from - self._length(chunk), self._length(chunk))
 
     def anchor_pass(self, stop: Stop) -> "EncodePass":
         return EncodePass(self, self.anchor, 0, stop)
 
     def chunk_pass(self, chunk: int, stop: Stop) -> "EncodePass":
         assert not self.needs_anchor, "a chunk attends the anchor"
-        return EncodePass(self, self.stored(chunk), self._num_held, stop)
+        return EncodePass(self, self.place(chunk), self._num_held, stop)
 
     def commit_anchor(self) -> None:
         self._anchor_stored = True
@@ -117,22 +80,19 @@ class Context:
 
     def add_anchor(self, total: Accumulator, call: LayerCall, queries: Run) -> None:
         """Add what the anchor gives to rows at the positions `queries`."""
-        plan = plan_tiles((queries,), (self.anchor,), call.window)
-        if plan:
-            k_GSD, v_GSD = self.store.read(call.layer, 0, self.anchor.length)
-            add_tiles(total, call, k_GSD, v_GSD, plan)
+        self._add_stored(total, call, queries, self.anchor, 0)
 
-    def add_chunk(
-        self, total: Accumulator, call: LayerCall, queries: Run, chunk: int, shown: Run
+    def add_chunk(self, total: Accumulator, call: LayerCall, queries: Run, chunk: int) -> None:
+        """Add what one of this rank's chunks gives to rows at the positions `queries`."""
+        self._add_stored(total, call, queries, self.place(chunk), self._offsets[chunk])
+
+    def _add_stored(
+        self, total: Accumulator, call: LayerCall, queries: Run, keys: Run, at: int
     ) -> None:
-        """Add what one of this rank's chunks gives to the rows if it stood at `shown`."""
-        plan = plan_tiles((queries,), (shown,), call.window)
+        plan = plan_tiles((queries,), (keys,), call.window)
         if plan:
-            back = self.stored(chunk).start - shown.start
-            turned = call.turned(self._rotary.turn(call.q_HTD, call.layer, back))
-            at = self._offsets[chunk]
-            k_GSD, v_GSD = self.store.read(call.layer, at, at + shown.length)
-            add_tiles(total, turned, k_GSD, v_GSD, plan)
+            k_GSD, v_GSD = self.store.read(call.layer, at, at + keys.length)
+            add_tiles(total, call, k_GSD, v_GSD, plan)
 
 
 class EncodePass:
@@ -157,7 +117,7 @@ class EncodePass:
 
 
 class ScorePass:
-    """Level 2, first half: the question attends to everything stored, and each chunk's share of
+    """Level 2: the question attends to everything stored, and each chunk's share of
     its attention falls out of the chunk's log-sum-exp.
 
     The question's own KV is not kept. Every rank runs all rows.
@@ -181,8 +141,7 @@ class ScorePass:
         chunk_lses: list[Tensor] = []
         for chunk in self._context.own:
             block = Accumulator.like(call.q_HTD)
-            shown = self._context.weighed_at(chunk)
-            self._context.add_chunk(block, call, self._question, chunk, shown)
+            self._context.add_chunk(block, call, self._question, chunk)
             total.add(block.out_HTD, block.lse_HT)
             chunk_lses.append(block.lse_HT)
         out_HTD, lse_HT = self._group.merge(total, stop=self._stop())
@@ -198,8 +157,6 @@ class ScorePass:
         has no other layers.
         """
         num_chunks = len(self._context.plan.chunks)
-        if num_chunks == 0:
-            return Weights(score=(), mass=())
         seen = self._global if self._global.num_layers else self._windowed
         mine = torch.zeros(2, num_chunks)
         for i, chunk in enumerate(self._context.own):
@@ -245,27 +202,3 @@ class ChunkMass:
 
     def score(self, index: int) -> float:
         return float(self._score_C[index])
-
-
-class AnswerRows:
-    """Level 2, second half: rows of the question or the answer attend to the anchor, the chosen
-    chunks and the rows before them, exactly."""
-
-    def __init__(
-        self, context: Context, winners: Sequence[Winner], tail: ShardedKv, new: Shares
-    ) -> None:
-        self._context = context
-        self._winners = [w for w in winners if w.chunk in context.own]
-        self._rows = SequenceRows(tail, new)
-        self._queries = Run(tail.stop, self._rows.num_rows)
-
-    @property
-    def num_rows(self) -> int:
-        return self._rows.num_rows
-
-    def attend(self, call: LayerCall, total: Accumulator) -> None:
-        self._rows.attend(call, total)
-        if self._context.counts_anchor:
-            self._context.add_anchor(total, call, self._queries)
-        for winner in self._winners:
-            self._context.add_chunk(total, call, self._queries, winner.chunk, winner.shown)

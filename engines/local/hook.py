@@ -39,9 +39,6 @@ class LayerCall:
             v_GTD=self.v_GTD[:, start:stop],
         )
 
-    def turned(self, q_HTD: Tensor) -> "LayerCall":
-        return replace(self, q_HTD=q_HTD)
-
 
 class AttentionPass(Protocol):
     """One forward pass: who attends to what, and where its KV goes."""

@@ -18,7 +18,7 @@ class KvStore:
     """
 
     def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
+        self.capacity = capacity
         self._layers: dict[int, Tensor] = {}
 
     def write(self, layer: int, at: int, k_GTD: Tensor, v_GTD: Tensor) -> None:
@@ -41,9 +41,9 @@ class KvStore:
         if kv_2GSD is not None and kv_2GSD.shape[2] >= stop:
             return kv_2GSD
         num_heads, _, head_dim = like_GTD.shape
-        if stop > self._capacity:
-            self._capacity = stop + stop // 4
-        room_2GSD = like_GTD.new_empty(2, num_heads, self._capacity, head_dim)
+        if stop > self.capacity:
+            self.capacity = stop + stop // 4
+        room_2GSD = like_GTD.new_empty(2, num_heads, self.capacity, head_dim)
         if kv_2GSD is not None:
             room_2GSD[:, :, : kv_2GSD.shape[2]] = kv_2GSD
         self._layers[layer] = room_2GSD
@@ -57,10 +57,10 @@ class ShardedKv:
     `commit` makes that count; what an aborted pass wrote is overwritten by the next.
     """
 
-    def __init__(self, *, rank: int, num_ranks: int, start: int, capacity: int) -> None:
+    def __init__(self, *, rank: int, num_ranks: int, capacity: int) -> None:
         self.rank = rank
         self.shares: Shares = ((),) * num_ranks
-        self.stop = start
+        self.stop = 0
         self.store = KvStore(capacity)
 
     @property

@@ -15,7 +15,6 @@ from transformers.utils import logging as transformers_logging
 
 from engines.api import EngineRefused
 from engines.local.hook import ATTENTION_NAME, AttentionPass, register
-from engines.local.rotary import Rotary
 
 PROVEN = frozenset(
     ("llama", "qwen2", "qwen3", "smollm3", "mistral", "phi3", "gemma3_text", "gpt_oss")
@@ -50,7 +49,6 @@ class Decoder:
 
     def __init__(self, module: nn.Module, config: PretrainedConfig) -> None:
         self._module = module
-        self.rotary = Rotary.of(module)
         self.vocab_size: int = config.vocab_size
         self.window_tokens: int = config.max_position_embeddings
         self.num_layers: int = config.num_hidden_layers

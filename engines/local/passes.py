@@ -1,13 +1,12 @@
 """How a full-attention forward pass attends: on the ring, or with its rows on every rank.
 
-Knows runs, tiles and exchanges; does not know models, sampling or chunks of hierarchical
+Knows runs, tiles and exchanges; does not know models, sampling or the chunks of hierarchical
 attention (see `hierarchical`).
 
 Shapes: H query heads, G key heads, T rows, S stored keys, D head dim. Suffix order is dim order.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from torch import Tensor
 
@@ -71,17 +70,6 @@ class RingPass:
         add_tiles(total, call, k_GSD, v_GSD, plan)
 
 
-class RowsPart(Protocol):
-    """Some rows of a replicated pass, all of one sequence."""
-
-    @property
-    def num_rows(self) -> int: ...
-
-    def attend(self, call: LayerCall, total: Accumulator) -> None:
-        """Store what this rank owns of the rows, and add what its own keys give to `total`."""
-        ...
-
-
 class SequenceRows:
     """Consecutive rows that stand at the end of a sharded KV: a decoded token, or a chunk that
     is too small to share out as queries."""
@@ -98,6 +86,7 @@ class SequenceRows:
         return self._queries.length
 
     def attend(self, call: LayerCall, total: Accumulator) -> None:
+        """Store what this rank owns of the rows, and add what its own keys give to `total`."""
         at = self._kv.num_held
         for run in self._mine:
             own = call.rows(run.start - self._queries.start, run.stop - self._queries.start)
@@ -116,7 +105,7 @@ class ReplicatedPass:
     """Every rank runs all rows; each attends over the keys it holds, and one exchange per layer
     merges the results of all rows of all parts."""
 
-    def __init__(self, parts: Sequence[RowsPart], group: RingGroup, stop: Stop) -> None:
+    def __init__(self, parts: Sequence[SequenceRows], group: RingGroup, stop: Stop) -> None:
         self._parts = parts
         self._group = group
         self._stop = stop

@@ -3,103 +3,95 @@
 Shapes: T tokens.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from engines.chunks import plan_chunks
-from engines.config import HierarchicalConfig
+from engines.config import EngineConfig, HierarchicalConfig
 from engines.gang.messages import Open, SamplingSpec
-from engines.local.hierarchical import AnswerRows, Context, Winner
+from engines.local.hierarchical import Context
 from engines.local.kv import ShardedKv, shard_capacity
-from engines.local.loading import Decoder
-from engines.local.passes import RowsPart, SequenceRows
+from engines.local.passes import SequenceRows
 from engines.local.placement import Shares
 from engines.local.ring import RingGroup
 
 
 @dataclass(slots=True, kw_only=True)
 class OpenSequence:
-    """`ids_T` are the prompt and the replayed tokens; `generated` the answer so far, replay
-    included. `tail` is the KV of all of a full sequence, or of a hierarchical one's question and
-    answer; the rest of a hierarchical one is in `context`."""
+    """`text_T` are the prompt and the replayed tokens; `generated` the answer so far, replay
+    included. Full attention reads `ids_T` into `kv`: the whole text, or of a hierarchical
+    sequence, once it was asked, the shortlist. Its chunks are in `context`."""
 
     sequence_id: int
+    text_T: Tensor
     ids_T: Tensor
     num_prompt: int
     max_new_tokens: int
     spec: SamplingSpec
     generated: list[int]
-    tail: ShardedKv
+    kv: ShardedKv
     context: Context | None = None
-    winners: tuple[Winner, ...] = ()
 
     @property
     def next_position(self) -> int:
         """Where in the text the next sampled token stands."""
         return self.num_prompt + len(self.generated)
 
-    def rows(self, new: Shares) -> RowsPart:
+    def rows(self, new: Shares) -> SequenceRows:
         """The part of a replicated pass that puts `new` rows at the end of this sequence."""
-        if self.context is None:
-            return SequenceRows(self.tail, new)
-        return AnswerRows(self.context, self.winners, self.tail, new)
+        return SequenceRows(self.kv, new)
 
 
-def open_full(message: Open, group: RingGroup, prefill_chunk_tokens: int) -> OpenSequence:
-    ids_T, num_prompt = _ids(message)
-    num_steps = len(ids_T) // prefill_chunk_tokens + 1
-    total = max(len(ids_T), num_prompt + message.max_new_tokens)
-    return _sequence(
-        message,
-        tail=ShardedKv(
-            rank=group.rank,
-            num_ranks=group.size,
-            start=0,
-            capacity=shard_capacity(total, group.size, num_steps),
-        ),
-    )
-
-
-def open_hierarchical(
-    message: Open, group: RingGroup, config: HierarchicalConfig, decoder: Decoder
-) -> OpenSequence:
+def open_sequence(message: Open, group: RingGroup, config: EngineConfig) -> OpenSequence:
+    body = bytearray(message.prompt_ids + message.replay_ids)
+    text_T = torch.frombuffer(body, dtype=torch.int32)
     num_prompt = len(message.prompt_ids) // 4
-    plan = plan_chunks(num_prompt, message.question_start, message.document_starts, config)
-    sequence = _sequence(message, tail=empty_tail(group, 0, 0))
-    sequence.context = Context(
-        plan,
-        decoder.rotary,
-        rank=group.rank,
-        num_ranks=group.size,
-        true_positions=num_prompt + message.max_new_tokens <= decoder.window_tokens,
-    )
-    return sequence
-
-
-def empty_tail(group: RingGroup, start: int, total: int) -> ShardedKv:
-    return ShardedKv(
-        rank=group.rank,
-        num_ranks=group.size,
-        start=start,
-        capacity=shard_capacity(total, group.size, 1),
-    )
-
-
-def _sequence(message: Open, *, tail: ShardedKv) -> OpenSequence:
-    ids_T, num_prompt = _ids(message)
-    return OpenSequence(
+    sequence = OpenSequence(
         sequence_id=message.sequence_id,
-        ids_T=ids_T,
+        text_T=text_T,
+        ids_T=text_T[:0],
         num_prompt=num_prompt,
         max_new_tokens=message.max_new_tokens,
         spec=message.sampling,
-        generated=ids_T[num_prompt:].tolist(),
-        tail=tail,
+        generated=text_T[num_prompt:].tolist(),
+        kv=_kv(group, 0, 1),
+    )
+    if message.hierarchical:
+        sequence.context = _context(message, group, config.hierarchical)
+    else:
+        read_by_full_attention(sequence, [(0, num_prompt)], group, config.prefill_chunk_tokens)
+    return sequence
+
+
+def read_by_full_attention(
+    sequence: OpenSequence,
+    spans: Sequence[tuple[int, int]],
+    group: RingGroup,
+    prefill_chunk_tokens: int,
+) -> None:
+    """Let the sequence be of these spans of its prompt and the replayed tokens, and make room
+    for them and the answer. Prefill then reads them at the positions 0, 1, 2, ..."""
+    parts = [sequence.text_T[start:stop] for start, stop in spans]
+    sequence.ids_T = torch.cat([*parts, sequence.text_T[sequence.num_prompt :]])
+    num_read = len(sequence.ids_T)
+    num_replayed = len(sequence.text_T) - sequence.num_prompt
+    total = num_read + max(0, sequence.max_new_tokens - num_replayed)
+    sequence.kv = _kv(group, total, num_read // prefill_chunk_tokens + 1)
+
+
+def _kv(group: RingGroup, total: int, num_steps: int) -> ShardedKv:
+    return ShardedKv(
+        rank=group.rank,
+        num_ranks=group.size,
+        capacity=shard_capacity(total, group.size, num_steps),
     )
 
 
-def _ids(message: Open) -> tuple[Tensor, int]:
-    body = bytearray(message.prompt_ids + message.replay_ids)
-    return torch.frombuffer(body, dtype=torch.int32), len(message.prompt_ids) // 4
+def _context(message: Open, group: RingGroup, config: HierarchicalConfig) -> Context:
+    plan = plan_chunks(
+        len(message.prompt_ids) // 4, message.question_start, message.document_starts, config
+    )
+    return Context(plan, rank=group.rank, num_ranks=group.size)

@@ -27,8 +27,8 @@ class DemoError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Citation:
-    file_id: str = ""
-    filename: str = ""
+    file_id: str | None = None
+    filename: str | None = None
     start: int = 0
     stop: int = 0
     quote: str = ""

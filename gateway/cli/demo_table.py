@@ -115,7 +115,7 @@ def citations(row: Row) -> Text:
     lines = Text()
     for one in cited[:MAX_CITATIONS_SHOWN]:
         word, style = judgement(row, one)
-        lines.append(f"{one.filename}:{one.start}-{one.stop} ")
+        lines.append(f"{one.filename or one.file_id}:{one.start}-{one.stop} ")
         lines.append(f"{word}\n", style=style)
     if more := len(cited) - MAX_CITATIONS_SHOWN:
         lines.append(f"and {more} more" if more > 0 else "")

@@ -5,7 +5,7 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -28,12 +28,12 @@ class Server(uvicorn.Server):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hosting:
     """Serves one app. The first signal lets open streams finish for `drain_s` seconds; a second
-    one cuts them."""
+    one cuts them. `on_stop` is called at the first, before the streams are waited for."""
 
     listener: socket.socket
     drain_s: float
 
-    async def __call__(self, app: ASGIApp) -> None:
+    async def __call__(self, app: ASGIApp, on_stop: Callable[[], object] = lambda: None) -> None:
         server = Server(
             uvicorn.Config(
                 app,
@@ -46,15 +46,17 @@ class Hosting:
                 timeout_graceful_shutdown=max(1, round(self.drain_s)),
             )
         )
-        with stopped_by_signals(server):
+        with stopped_by_signals(server, on_stop):
             await server.serve(sockets=[self.listener])
 
 
 @contextmanager
-def stopped_by_signals(server: Server) -> Iterator[None]:
+def stopped_by_signals(server: Server, on_stop: Callable[[], object]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
+        if not server.should_exit:
+            on_stop()
         server.force_exit = server.should_exit
         server.should_exit = True
 

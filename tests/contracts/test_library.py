@@ -10,10 +10,10 @@ import pytest
 
 from ingest.api import (
     FileMissing,
-    FileNotReady,
     FileRecord,
     FileStatus,
     FileTooLarge,
+    FileUnreadable,
     InlineDocument,
     InlineSearch,
     Library,
@@ -104,7 +104,7 @@ async def test_a_file_that_cannot_be_read_has_a_cause_and_no_text(bench: Bench) 
     assert record.status is FileStatus.ERROR
     assert record.cause is not None
     assert "byte 140" in record.cause
-    with pytest.raises(FileNotReady) as caught:
+    with pytest.raises(FileUnreadable) as caught:
         await bench.library.text(record.id)
     assert caught.value.record.cause == record.cause
 

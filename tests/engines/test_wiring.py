@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,5 +23,5 @@ def test_a_folder_without_a_model_is_refused_before_anything_starts(tmp_path: Pa
         asyncio.run(serve_engine(config(tmp_path), never))
 
 
-async def never(app: ASGIApp) -> None:
+async def never(app: ASGIApp, on_stop: Callable[[], object]) -> None:
     raise AssertionError("nothing may be served")

@@ -282,11 +282,12 @@ def test_unknown_models_and_files_are_not_found(start: Start) -> None:
     assert caught.value.code == "file_not_found"
 
 
-def test_a_file_that_is_not_ready_is_a_conflict(start: Start) -> None:
+def test_a_file_that_could_not_be_read_is_refused_with_its_cause(start: Start) -> None:
     gateway = start()
     file_id = upload(gateway, "empty.txt", "")
-    with pytest.raises(openai.ConflictError) as caught:
+    with pytest.raises(openai.BadRequestError) as caught:
         ask(gateway, with_file(file_id, "hi"))
+    assert caught.value.code == "file_unreadable"
     assert "empty" in caught.value.message
 
 

@@ -49,14 +49,17 @@ class ScriptedRunner:
     def __init__(self, order: RankOrder) -> None:
         self._rank = order.rank
         self._texts: dict[int, list[int]] = {}
-        self._prompts: dict[int, Open] = {}
+        self._hierarchical = order.config.hierarchical
+        self._opened: dict[int, Open] = {}
+        self._num_read: dict[int, int] = {}
         self._journal = order.config.model_dir / f"rank{order.rank}.log"
 
     def open(self, message: Open) -> None:
         self._note(f"open {message.sequence_id}")
-        self._prompts[message.sequence_id] = message
+        self._opened[message.sequence_id] = message
         ids = [*unpack_ids(message.prompt_ids), *unpack_ids(message.replay_ids)]
         self._texts[message.sequence_id] = ids
+        self._num_read[message.sequence_id] = len(ids)
 
     def close(self, sequence_id: int) -> None:
         self._note(f"close {sequence_id}")
@@ -68,13 +71,13 @@ class ScriptedRunner:
         match step:
             case Prefill(sequence_id=id_, stop=stop):
                 aborted = self._read_slowly(id_, cancelled)
-                if stop == len(self._texts[id_]) and not aborted:
+                if stop == self._num_read[id_] and not aborted:
                     sampled = [self._sample(id_)]
             case Encode(sequence_id=id_):
                 aborted = self._read_slowly(id_, cancelled)
             case Ask(sequence_id=id_):
-                sampled = [self._sample(id_)]
-                spans = [Span(8, 16, 0.75), Span(0, 8, 0.25)]
+                spans = [Span(10, 18, 0.75), Span(2, 10, 0.25)]
+                self._num_read[id_] = self._shortlisted(id_, spans)
             case Decode(sequence_ids=ids):
                 sampled = [self._decode(id_) for id_ in ids]
         return StepDone(
@@ -86,6 +89,13 @@ class ScriptedRunner:
             spans=spans,
             recall=0.9 if spans else None,
         )
+
+    def _shortlisted(self, sequence_id: int, spans: list[Span]) -> int:
+        """Tokens of anchor, spans, question and replay."""
+        opened = self._opened[sequence_id]
+        num_text = (len(opened.prompt_ids) + len(opened.replay_ids)) // 4
+        chosen = sum(span.stop - span.start for span in spans)
+        return self._hierarchical.anchor_tokens + chosen + num_text - opened.question_start
 
     def _read_slowly(self, sequence_id: int, cancelled: Callable[[int], bool]) -> bool:
         until = time.monotonic() + (SLOW_S if SLOW_READ in self._texts[sequence_id] else 0)

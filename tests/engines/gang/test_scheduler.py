@@ -150,7 +150,7 @@ def test_a_stop_id_ends_the_answer_and_is_not_sent() -> None:
     assert play.scheduler.next_turn(play.now_s) is None
 
 
-def test_a_hierarchical_prompt_is_encoded_in_ranges_and_then_asked() -> None:
+def test_a_hierarchical_prompt_is_encoded_then_asked_and_its_shortlist_read() -> None:
     play = Play()
     id_ = play.submit(ask(44, question_start=42, new=1))
     play.run()
@@ -159,6 +159,9 @@ def test_a_hierarchical_prompt_is_encoded_in_ranges_and_then_asked() -> None:
         Encode(step_id=2, sequence_id=id_, first=2, last=4),
         Encode(step_id=3, sequence_id=id_, first=4, last=5),
         Ask(step_id=4, sequence_id=id_),
+        # Anchor 2, one span of 8, question 2.
+        Prefill(step_id=5, sequence_id=id_, start=0, stop=8),
+        Prefill(step_id=6, sequence_id=id_, start=8, stop=12),
     ]
     kinds = [type(event) for event in play.sent[id_]]
     assert kinds == [*[ProgressEvent] * 4, AttendedEvent, TokenEvent, FinishEvent]
@@ -264,7 +267,7 @@ def test_what_can_never_run_is_refused_with_its_numbers() -> None:
         replace(ask(4), prompt_ids=array("i", [1, 100])),
         replace(ask(4), prompt_ids=array("i", [-1])),
         replace(ask(4), sampling=Sampling(logit_bias={100: 1.0})),
-        ask(250, question_start=60),
+        ask(205, question_start=5),
     ],
 )
 def test_a_request_that_would_kill_a_rank_is_refused(bad: GenerateRequest) -> None:
@@ -300,6 +303,19 @@ def test_after_a_lost_gang_the_answer_goes_on_behind_what_was_sent() -> None:
     assert len(tokens) == 4
     progress = [event for event in play.sent[id_] if isinstance(event, ProgressEvent)]
     assert progress == [ProgressEvent(8, 12), ProgressEvent(12, 12)]
+
+
+def test_after_a_lost_gang_the_shortlist_is_read_with_the_tokens_that_were_sent() -> None:
+    play = Play()
+    id_ = play.submit(ask(12, question_start=10, new=4))
+    while not any(isinstance(event, TokenEvent) for event in play.sent.get(id_, [])):
+        play.step()
+    play.scheduler.lose_gang()
+    before = len(play.steps)
+    play.run()
+    prefills = [step for step in play.steps[before:] if isinstance(step, Prefill)]
+    # Anchor 2, one span of 8, question 2, one token.
+    assert [(step.start, step.stop) for step in prefills] == [(0, 8), (8, 13)]
 
 
 def test_chosen_spans_are_told_once_even_when_the_question_is_asked_again() -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+from engines.api import Attention, GenerateRequest
 from engines.config import EngineConfig, HierarchicalConfig
 from engines.gang.messages import (
     Ask,
@@ -67,6 +68,17 @@ class Case:
     document_starts: list[int] = field(default_factory=list)
 
 
+def request_of(case: Case) -> GenerateRequest:
+    return GenerateRequest(
+        request_id="r",
+        prompt_ids=array("i", case.prompt),
+        max_new_tokens=case.num_tokens,
+        attention=Attention.HIERARCHICAL if case.hierarchical else Attention.FULL,
+        question_start=case.question_start,
+        document_starts=tuple(case.document_starts),
+    )
+
+
 def never(_: int) -> bool:
     return False
 
@@ -90,6 +102,7 @@ class Driver:
         )
         self.executor = Executor.load(self.config, group)
         self.done: list[StepDone] = []
+        self.kv_tokens = 0
         self._ids = count(1)
 
     def open(self, sequence_id: int, case: Case) -> None:
@@ -116,8 +129,8 @@ class Driver:
         """Open, read the prompt, and the first sampled token."""
         self.open(sequence_id, case)
         if case.hierarchical:
-            return self._ask(sequence_id)
-        total = len(case.prompt) + len(case.replay)
+            self._ask(sequence_id)
+        total = len(self.executor.sequences[sequence_id].ids_T)
         sampled: list[Sampled] = []
         for start in range(0, total, case.chunk):
             assert sampled == []
@@ -127,7 +140,7 @@ class Driver:
             )
         return sampled[0]
 
-    def _ask(self, sequence_id: int) -> Sampled:
+    def _ask(self, sequence_id: int) -> None:
         context = self.executor.sequences[sequence_id].context
         assert context is not None
         for first in range(0, len(context.plan.chunks), 3):
@@ -135,7 +148,7 @@ class Driver:
             self.run(
                 Encode(step_id=next(self._ids), sequence_id=sequence_id, first=first, last=last)
             )
-        return self.run(Ask(step_id=next(self._ids), sequence_id=sequence_id))[0]
+        assert self.run(Ask(step_id=next(self._ids), sequence_id=sequence_id)) == []
 
     def decode(self, *sequence_ids: int) -> list[Sampled]:
         return self.run(Decode(step_id=next(self._ids), sequence_ids=list(sequence_ids)))
@@ -144,6 +157,9 @@ class Driver:
         sampled = [self.first(1, case)]
         while len(sampled) < case.num_tokens:
             sampled.extend(self.decode(1))
+        sequence = self.executor.sequences[1]
+        context_tokens = sequence.context.store.capacity if sequence.context else 0
+        self.kv_tokens = context_tokens + sequence.kv.store.capacity
         self.executor.close(1)
         return sampled
 

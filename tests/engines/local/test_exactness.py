@@ -42,7 +42,7 @@ def tokens_with_one_rank_perturbed(group: RingGroup, folder: Path, size: float) 
     driver = Driver(folder, group, SMALL_CHUNKS)
     case = case_of(1000)
     tokens = [driver.first(1, case).token_id]
-    kv = driver.executor.sequences[1].tail
+    kv = driver.executor.sequences[1].kv
     if group.rank == group.size - 1:
         for layer in range(driver.executor.num_layers):
             _, v_GSD = kv.store.read(layer, 0, kv.num_held)

@@ -1,7 +1,5 @@
-"""Hierarchical attention against dense computations, and independent of the number of ranks."""
+"""Hierarchical attention against plain transformers, and independent of the number of ranks."""
 
-import importlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,13 +9,12 @@ import torch
 
 from engines.chunks import ChunkPlan, plan_chunks
 from engines.config import HierarchicalConfig
+from engines.gang.limits import GangLimits
 from engines.gang.messages import Span
 from engines.local.ring import RingGroup
-from engines.local.rotary import Rotary
-from tests.engines.local.dense import layout_of, masked_logits, plain_llama, visible
-from tests.engines.local.driving import Case, Driver, answer_of
+from tests.engines.local.dense import ChunkWeights, chunk_weights
+from tests.engines.local.driving import Case, Driver, answer_of, request_of
 from tests.engines.local.families import (
-    NAMES,
     Answer,
     plain_answer,
     plain_model,
@@ -31,8 +28,7 @@ pytestmark = [pytest.mark.ranks, pytest.mark.timeout(180)]
 SIZES = HierarchicalConfig(chunk_tokens=48, anchor_tokens=8, top_k=3)
 EVERYTHING = HierarchicalConfig(chunk_tokens=48, anchor_tokens=8, top_k=1000)
 SMALL_WINDOW = 256
-BEYOND = ("llama", "smollm3", "phi3", "gemma3_text")
-"""Tested beyond their window as well: plain, without RoPE, partial RoPE, two RoPEs and windows."""
+SMALL = "llama with a small window"
 CASE = Case(
     prompt=prompt_of(403),
     num_tokens=6,
@@ -48,115 +44,96 @@ class Asked:
     answer: Answer
     spans: list[Span]
     recall: float
+    kv_tokens: int
 
     @property
     def chosen(self) -> list[int]:
         return sorted(PLAN.chunks.index((span.start, span.stop)) for span in self.spans)
 
+    @property
+    def shortlist(self) -> list[int]:
+        """Anchor, chosen chunks and question."""
+        chosen = [
+            token for chunk in self.chosen for token in CASE.prompt[slice(*PLAN.chunks[chunk])]
+        ]
+        return CASE.prompt[: PLAN.anchor_stop] + chosen + CASE.prompt[PLAN.question_start :]
 
-def ask(
-    group: RingGroup, folders: dict[str, Path], sizes: HierarchicalConfig, case: Case
-) -> dict[str, Asked]:
+
+def ask(group: RingGroup, folders: dict[str, Path], sizes: HierarchicalConfig) -> dict[str, Asked]:
     asked = {}
     for name, folder in folders.items():
         driver = Driver(folder, group, sizes)
-        answer = answer_of(driver.answer(case))
-        asked[name] = Asked(answer, *driver.spans())
+        answer = answer_of(driver.answer(CASE))
+        asked[name] = Asked(answer, *driver.spans(), driver.kv_tokens)
     return asked
 
 
 @pytest.fixture(scope="session")
 def folders(families: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The families, and some again with a window that the prompt does not fit."""
-    folder = tmp_path_factory.mktemp("small_windows")
-    small = {
-        f"{name} beyond its window": save_family(
-            name, folder / name, max_position_embeddings=SMALL_WINDOW
-        )
-        for name in BEYOND
-    }
-    return families | small
+    """The families, and one again with a window that the prompt does not fit."""
+    folder = tmp_path_factory.mktemp("small_window")
+    return families | {SMALL: save_family("llama", folder, max_position_embeddings=SMALL_WINDOW)}
 
 
 @cache
 def on_each(
     num_ranks: int, folders: tuple[tuple[str, Path], ...], sizes: HierarchicalConfig
 ) -> list[dict[str, Asked]]:
-    return on_ranks(num_ranks, ask, dict(folders), sizes, CASE)
+    return on_ranks(num_ranks, ask, dict(folders), sizes)
 
 
-def difference(answer: Answer, wanted: Sequence[Sequence[float]]) -> float:
-    return float((torch.tensor(answer.logprobs) - torch.tensor(wanted)).abs().max())
+def difference(answer: Answer, wanted: Answer) -> float:
+    return float((torch.tensor(answer.logprobs) - torch.tensor(wanted.logprobs)).abs().max())
 
 
-# Against dense computations.
+# The choice.
 
 
-def masked_answers(
-    _: RingGroup, folders: dict[str, Path], asked: dict[str, Asked]
-) -> dict[str, list[list[float]]]:
-    """What transformers says after each of the tokens that we answered."""
-    wanted: dict[str, list[list[float]]] = {}
-    for name, folder in folders.items():
-        model = plain_model(folder, "eager")
-        rows = []
-        for step in range(CASE.num_tokens):
-            ids = CASE.prompt + asked[name].answer.tokens[:step]
-            seen = visible(PLAN, asked[name].chosen, len(ids))
-            rows.append(masked_logits(model, ids, seen).tolist())
-        wanted[name] = rows
-    return wanted
+def dense_weights(_: RingGroup, folders: dict[str, Path]) -> dict[str, ChunkWeights]:
+    return {
+        name: chunk_weights(plain_model(folder, "eager"), CASE.prompt, PLAN)
+        for name, folder in folders.items()
+    }
+
+
+def test_chunks_are_weighed_as_by_transformers_under_an_explicit_mask(
+    folders: dict[str, Path],
+) -> None:
+    asked = on_each(2, tuple(folders.items()), SIZES)[0]
+    for name, wanted in on_ranks(1, dense_weights, folders)[0].items():
+        given = asked[name]
+        by_score = sorted(range(len(PLAN.chunks)), key=lambda j: -wanted.score[j])
+        assert given.chosen == sorted(by_score[:3]), name
+        for chunk, span in ((PLAN.chunks.index((s.start, s.stop)), s) for s in given.spans):
+            assert span.mass == pytest.approx(wanted.mass[chunk], abs=1e-5), name
+        missed = sum(wanted.mass) - sum(wanted.mass[chunk] for chunk in given.chosen)
+        assert given.recall == pytest.approx(1.0 - missed, abs=1e-5), name
+
+
+# The answer.
+
+
+def plain_answers(_: RingGroup, prompts: list[tuple[Path, list[int]]]) -> list[Answer]:
+    return [plain_answer(plain_model(folder, "eager"), prompt, 6) for folder, prompt in prompts]
 
 
 @pytest.mark.parametrize("sizes", [SIZES, EVERYTHING], ids=["top 3", "every chunk"])
-def test_within_the_window_it_equals_transformers_under_an_explicit_mask(
-    sizes: HierarchicalConfig, families: dict[str, Path], folders: dict[str, Path]
+def test_the_answer_is_plain_transformers_to_anchor_chosen_chunks_and_question(
+    sizes: HierarchicalConfig, folders: dict[str, Path]
 ) -> None:
     asked = on_each(2, tuple(folders.items()), sizes)[0]
-    wanted = on_ranks(1, masked_answers, families, asked)[0]
-    for name in families:
-        assert len(asked[name].chosen) == min(sizes.top_k, len(PLAN.chunks)), name
-        assert difference(asked[name].answer, wanted[name]) < 1e-5, name
+    prompts = [(folder, asked[name].shortlist) for name, folder in folders.items()]
+    for name, wanted in zip(folders, on_ranks(1, plain_answers, prompts)[0], strict=True):
+        assert asked[name].answer.tokens == wanted.tokens, name
+        assert difference(asked[name].answer, wanted) < 1e-5, name
 
 
-def plain_beyond(
-    _: RingGroup, folder: Path, asked: Asked
-) -> tuple[list[list[float]], list[float], float]:
-    """Log-probabilities after each token, the mass of every chunk, and the recall."""
-    model = plain_model(folder, "eager")
-    rows = []
-    for step in range(CASE.num_tokens):
-        ids = CASE.prompt + asked.answer.tokens[:step]
-        layout = layout_of(PLAN, asked.chosen, len(ids), weighing=False)
-        seen = visible(PLAN, asked.chosen, len(ids))
-        rows.append(plain_llama(model, ids, seen, layout, PLAN.question_start)[0].tolist())
-    every = range(len(PLAN.chunks))
-    layout = layout_of(PLAN, every, len(CASE.prompt), weighing=True)
-    seen = visible(PLAN, every, len(CASE.prompt))
-    attention = plain_llama(model, CASE.prompt, seen, layout, PLAN.question_start)[1]
-    by_key = attention[PLAN.question_start :].mean(0)
-    mass = [float(by_key[start:stop].sum()) for start, stop in PLAN.chunks]
-    return rows, mass, 1.0 - sum(m for j, m in enumerate(mass) if j not in asked.chosen)
-
-
-def test_beyond_the_window_it_equals_a_llama_written_out(folders: dict[str, Path]) -> None:
-    name = "llama beyond its window"
-    asked = on_each(2, tuple(folders.items()), SIZES)[0][name]
-    wanted, mass, recall = on_ranks(1, plain_beyond, folders[name], asked)[0]
-    assert len(asked.chosen) == 3
-    assert difference(asked.answer, wanted) < 2e-5
-    for span in asked.spans:
-        chunk = PLAN.chunks.index((span.start, span.stop))
-        assert span.mass == pytest.approx(mass[chunk], abs=1e-5)
-    assert asked.recall == pytest.approx(recall, abs=1e-5)
+def test_with_room_for_every_chunk_the_whole_prompt_is_read(folders: dict[str, Path]) -> None:
+    for name, asked in on_each(2, tuple(folders.items()), EVERYTHING)[0].items():
+        assert (asked.shortlist == CASE.prompt) is (name != SMALL)
 
 
 # Corner cases.
-
-
-def plain_answers(_: RingGroup, folder: Path, prompts: list[list[int]]) -> list[Answer]:
-    model = plain_model(folder, "eager")
-    return [plain_answer(model, prompt, 6) for prompt in prompts]
 
 
 def short_answers(group: RingGroup, folder: Path, cases: list[Case]) -> list[Answer]:
@@ -172,11 +149,12 @@ def test_a_prompt_without_a_second_chunk_is_read_as_by_plain_transformers(
         Case(prompt=prompt_of(n), num_tokens=6, hierarchical=True, question_start=question)
         for n, question in lengths_and_questions
     ]
-    wanted = on_ranks(1, plain_answers, families["qwen3"], [case.prompt for case in cases])[0]
+    prompts = [(families["qwen3"], case.prompt) for case in cases]
+    wanted = on_ranks(1, plain_answers, prompts)[0]
     for by_case in on_ranks(3, short_answers, families["qwen3"], cases):
         for given, plain in zip(by_case, wanted, strict=True):
             assert given.tokens == plain.tokens
-            assert difference(given, plain.logprobs) < 1e-5
+            assert difference(given, plain) < 1e-5
 
 
 # Number of ranks.
@@ -197,46 +175,29 @@ def test_spans_and_tokens_do_not_depend_on_the_number_of_ranks(
             assert by_rank[name].recall == pytest.approx(one.recall, abs=1e-5)
 
 
-def test_what_is_chosen_fits_the_window(folders: dict[str, Path]) -> None:
-    asked = on_each(2, tuple(folders.items()), EVERYTHING)[0]
-    for name in BEYOND:
-        given = asked[f"{name} beyond its window"]
-        seen = sum(span.stop - span.start for span in given.spans)
-        needed = PLAN.anchor_stop + seen + len(CASE.prompt) - PLAN.question_start + CASE.num_tokens
-        assert SMALL_WINDOW - 48 < needed <= SMALL_WINDOW
+# Room.
 
 
-# Rotation.
+def test_what_is_read_again_fits_the_window(folders: dict[str, Path]) -> None:
+    asked = on_each(2, tuple(folders.items()), EVERYTHING)[0][SMALL]
+    assert SMALL_WINDOW - 48 < len(asked.shortlist) + CASE.num_tokens <= SMALL_WINDOW
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_turning_the_query_equals_moving_the_keys(name: str, families: dict[str, Path]) -> None:
-    model = plain_model(families[name], "eager")
-    apply = importlib.import_module(type(model).__module__).apply_rotary_pos_emb
-    rotary = Rotary.of(model)
-    generator = torch.Generator().manual_seed(0)
-    size = getattr(model.config, "head_dim", None) or 8
-    query, key = (torch.randn(1, 2, 3, size, generator=generator) for _ in range(2))
-    for layer, module in enumerate(model.model.layers):
-        types = {"layer_type": module.self_attn.layer_type} if name == "gemma3_text" else {}
-
-        def at(x: torch.Tensor, first: int, types: dict[str, str] = types) -> torch.Tensor:
-            positions = torch.arange(first, first + 3)[None]
-            turned: torch.Tensor = apply(x, x, *model.model.rotary_emb(x, positions, **types))[0]
-            return turned[0]
-
-        if rotary.layers[layer] is None:
-            assert not module.self_attn.use_rope
-            continue
-        moved = at(query, 200) @ at(key, 20 + 50).transpose(1, 2)
-        turned = rotary.turn(at(query, 200), layer, -50) @ at(key, 20).transpose(1, 2)
-        assert float((moved - turned).abs().max()) < 1e-4
-        untouched = at(query, 200) @ at(key, 20).transpose(1, 2)
-        assert float((moved - untouched).abs().max()) > 1e-2
-
-
-def test_layers_without_rope_are_known(families: dict[str, Path]) -> None:
-    rotary = Rotary.of(plain_model(families["smollm3"], "eager"))
-    assert [layer is None for layer in rotary.layers] == [False, False, False, True]
-    q_HTD = torch.randn(2, 3, 8)
-    assert torch.equal(rotary.turn(q_HTD, 3, -50), q_HTD)
+@pytest.mark.parametrize("num_ranks", [1, 2, 3])
+def test_the_ranks_take_no_more_kv_than_was_admitted(
+    num_ranks: int, folders: dict[str, Path]
+) -> None:
+    limits = GangLimits(
+        ranks=num_ranks,
+        vocab_size=256,
+        window_tokens=8192,
+        kv_budget_tokens=1 << 20,
+        prefill_chunk_tokens=512,
+        max_running=1,
+        max_queued=1,
+        hierarchical=SIZES,
+    )
+    by_rank = on_each(num_ranks, tuple(folders.items()), SIZES)
+    for name in folders:
+        taken = sum(asked[name].kv_tokens for asked in by_rank)
+        assert len(CASE.prompt) < taken <= limits.kv_tokens(request_of(CASE))

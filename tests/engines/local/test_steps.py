@@ -106,7 +106,7 @@ def last_layer_keys(group: RingGroup, folder: Path, prompt: list[int]) -> dict[i
     """Position to the values that the last layer stored there, this rank's positions only."""
     driver = Driver(folder, group, SMALL_CHUNKS)
     driver.first(1, Case(prompt=prompt, chunk=64))
-    kv = driver.executor.sequences[1].tail
+    kv = driver.executor.sequences[1].kv
     _, v_GSD = kv.store.read(driver.executor.num_layers - 1, 0, kv.num_held)
     positions = positions_of(kv.shares[group.rank])
     return {p: v_GSD[:, i].flatten().tolist() for i, p in enumerate(positions)}
@@ -147,7 +147,7 @@ def never_on_other_ranks(group: RingGroup, times: int) -> CancelAfter:
 
 
 def abort_everything(group: RingGroup, folder: Path) -> dict[str, tuple[bool, int]]:
-    """Per step: was it aborted, and how many layers had run."""
+    """Per step: was it aborted, and how much did it bring."""
     driver = Driver(folder, group, SMALL_CHUNKS)
     seen: dict[str, tuple[bool, int]] = {}
     full = Case(prompt=prompt_of(203))
@@ -164,27 +164,21 @@ def abort_everything(group: RingGroup, folder: Path) -> dict[str, tuple[bool, in
     for first in range(3):
         driver.run(Encode(step_id=3, sequence_id=2, first=first, last=first + 1))
     driver.run(Encode(step_id=3, sequence_id=2, first=3, last=5))
-    done = driver.executor.run(Ask(step_id=4, sequence_id=2), never_on_other_ranks(group, 6))
-    seen["ask"] = done.aborted, len(done.sampled)
+    ask = Ask(step_id=4, sequence_id=2)
+    done = driver.executor.run(ask, never_on_other_ranks(group, 2))
+    seen["ask"] = done.aborted, len(done.spans)
+    driver.run(ask)
+    total = len(driver.executor.sequences[2].ids_T)
+    step = Prefill(step_id=5, sequence_id=2, start=0, stop=total)
+    done = driver.executor.run(step, never_on_other_ranks(group, 2))
+    seen["shortlist"] = done.aborted, len(done.sampled)
     driver.executor.close(1)
     driver.executor.close(2)
     driver.first(3, full)
-    done = driver.executor.run(Decode(step_id=5, sequence_ids=[3]), never_on_other_ranks(group, 2))
+    done = driver.executor.run(Decode(step_id=6, sequence_ids=[3]), never_on_other_ranks(group, 2))
     seen["decode"] = done.aborted, len(done.sampled)
     driver.executor.close(3)
     return seen
-
-
-def abort_a_question_without_chunks(group: RingGroup, folder: Path) -> bool:
-    """Here rank 0 has the anchor still to encode, alone, when it hears of the cancel."""
-    driver = Driver(folder, group, SMALL_CHUNKS)
-    driver.open(1, Case(prompt=prompt_of(20), hierarchical=True, question_start=7))
-    done = driver.executor.run(Ask(step_id=1, sequence_id=1), lambda _: group.rank == 0)
-    return done.aborted
-
-
-def test_no_rank_is_left_waiting_when_rank_0_hears_first(families: dict[str, Path]) -> None:
-    assert on_ranks(2, abort_a_question_without_chunks, families["llama"]) == [True, True]
 
 
 def go_on_after_aborts(group: RingGroup, folder: Path) -> tuple[list[int], list[int]]:
@@ -203,7 +197,9 @@ def test_a_cancel_that_one_rank_hears_aborts_the_step_on_all(
     num_ranks: int, families: dict[str, Path]
 ) -> None:
     for seen in on_ranks(num_ranks, abort_everything, families["llama"]):
-        assert seen == dict.fromkeys(("prefill", "tiny prefill", "ask", "decode"), (True, 0))
+        assert seen == dict.fromkeys(
+            ("prefill", "tiny prefill", "ask", "shortlist", "decode"), (True, 0)
+        )
 
 
 def test_the_ranks_go_on_serving_after_an_abort(families: dict[str, Path]) -> None:

@@ -40,13 +40,22 @@ def path(tmp_path: Path) -> Path:
 
 
 def children() -> list[psutil.Process]:
-    """Those that run: a zombie waits only for its parent to look."""
+    """The template and its parsers that run: a zombie waits only for its parent to look.
+
+    Other tests' processes may live beside them.
+    """
     alive = []
-    for child in psutil.Process().children(recursive=True):
+    for child in psutil.Process().children():
         with contextlib.suppress(psutil.NoSuchProcess):
-            if child.status() != psutil.STATUS_ZOMBIE:
-                alive.append(child)
-    return alive
+            if "ingest.parsing.template" in child.cmdline():
+                alive += [child, *child.children(recursive=True)]
+    return [child for child in alive if is_running(child)]
+
+
+def is_running(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def num_alive() -> int:
