@@ -100,11 +100,12 @@ def arguments_for(args: argparse.Namespace, model: Model) -> list[str]:
     return [part for pair in typed.items() for part in pair]
 
 
-def refuse_small_memory(config: EngineConfig) -> None:
-    """Raises Refusal with the numbers when the model and a useful KV do not fit."""
+def refuse_unfit(args: argparse.Namespace, model: Model) -> None:
+    """Raises Refusal for sizes that cannot be, and with the numbers when memory is too small."""
     from engines.wiring import available_bytes
 
     try:
+        config = engine_config(args, model)
         kv_budget_tokens(read_folder(config.model_dir).shape, config, available_bytes())
     except (ValueError, EngineError) as error:
         raise Refusal(str(error)) from error

@@ -7,7 +7,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -26,19 +27,19 @@ class Child:
     name: str
     sock: socket.socket
     log: Path
-    process: "subprocess.Popen[bytes]" = field(init=False)
+    arguments: Sequence[str]
+    process: "subprocess.Popen[bytes] | None" = None
 
     @property
     def url(self) -> str:
-        host, port = self.sock.getsockname()[:2]
-        return f"http://{host}:{port}"
+        return url_of(self.sock)
 
-    def start(self, arguments: Sequence[str]) -> None:
+    def start(self) -> None:
         fd = self.sock.fileno()
         command = [sys.executable, "-m", "gateway", self.name, "--fd", str(fd)]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [*command, "--lifeline", *arguments],
+                [*command, "--lifeline", *self.arguments],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -46,9 +47,18 @@ class Child:
                 start_new_session=True,
             )
 
+    def exit_code(self) -> int | None:
+        """None while it runs, or before it was started."""
+        return None if self.process is None else self.process.poll()
+
     def last_words(self, num_lines: int = 8) -> str:
         lines = self.log.read_text(errors="replace").strip().splitlines()
         return "\n".join(f"    {line}" for line in lines[-num_lines:])
+
+
+def url_of(sock: socket.socket) -> str:
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -74,22 +84,19 @@ def is_ready(url: str) -> bool:
 
 
 def stop(children: Sequence[Child]) -> None:
-    """Stop in the given order of asking, together; after the grace nobody is left.
+    """Ask all to stop, in the given order; after the grace nobody is left.
 
     Killing the whole session at the end also ends ranks and parsers that outlived their parent.
     """
-    for child in children:
-        if child.process.poll() is None:
-            child.process.send_signal(signal.SIGTERM)
+    started = [child.process for child in children if child.process is not None]
+    for process in started:
+        process.send_signal(signal.SIGTERM)  # nothing happens to one that has ended
     deadline = time.monotonic() + STOP_GRACE_S
-    for child in children:
-        try:
-            child.process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            pass
-        finally:
-            kill_session(child.process.pid)
-            child.process.wait()
+    for process in started:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, deadline - time.monotonic()))
+        kill_session(process.pid)
+        process.wait()
 
 
 def kill_session(pid: int) -> None:

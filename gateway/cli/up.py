@@ -7,7 +7,6 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -19,7 +18,7 @@ from gateway.cli import engine as engine_command
 from gateway.cli.banner import banner
 from gateway.cli.main import Refusal
 from gateway.cli.preflight import listen_or_refuse, lock_data_dir
-from gateway.cli.processes import Child, is_ready, listen, stop
+from gateway.cli.processes import Child, is_ready, listen, stop, url_of
 from gateway.cli.serve import environment, refuse_open_address
 
 READY_TIMEOUT_S = 600.0
@@ -53,16 +52,17 @@ def run(args: argparse.Namespace) -> int:
         policy = find_policy(args.policy, args.data_dir)
         with console.status("resolving the model (the first time it is converted) ..."):
             model = engine_command.resolve(args)
-        engine_command.refuse_small_memory(engine_command.engine_config(args, model))
+        engine_command.refuse_unfit(args, model)
         children = plan_children(args, gateway_sock, policy, model)
         with Signals() as signals:
             try:
-                start_all(children)
-                if not await_ready([c.child for c in children], signals, console):
+                for child in children:
+                    child.start()
+                if not await_ready(children, signals, console):
                     return 0
                 print(
                     banner(
-                        url=children[-1].child.url,
+                        url=children[-1].url,
                         model=model.name,
                         data_dir=str(args.data_dir),
                         seconds=time.monotonic() - started,
@@ -70,16 +70,10 @@ def run(args: argparse.Namespace) -> int:
                     flush=True,
                 )
                 parent = os.getppid() if args.exit_with_parent else None
-                return watch([c.child for c in children], signals, parent)
+                return watch(children, signals, parent)
             finally:
                 # The gateway first: it ends its streams while the engine still answers.
-                stop([c.child for c in reversed(children) if hasattr(c.child, "process")])
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    child: Child
-    arguments: Sequence[str]
+                stop(children[::-1])
 
 
 def plan_children(
@@ -87,23 +81,22 @@ def plan_children(
     gateway_sock: socket.socket,
     policy: Path | None,
     model: Model,
-) -> list[Planned]:
+) -> list[Child]:
     """In start order: the engine first, since loading its model takes longest."""
     logs = args.data_dir / "logs"
     logs.mkdir(exist_ok=True)
-    engine = Child("engine", listen("127.0.0.1", 0), logs / "engine.log")
-    ingest = Child("ingest", listen("127.0.0.1", 0), logs / "ingest.log")
-    gateway = Child("serve", gateway_sock, logs / "gateway.log")
+    engine_sock, ingest_sock = listen("127.0.0.1", 0), listen("127.0.0.1", 0)
     data_dir = ["--data-dir", str(args.data_dir)]
-    serve = [*data_dir, "--engine", engine.url, "--ingest", ingest.url]
+    serve = [*data_dir, "--engine", url_of(engine_sock), "--ingest", url_of(ingest_sock)]
     if policy is not None:
         serve += ["--policy", str(policy)]
     if args.insecure:
         serve += ["--insecure"]
+    engine = engine_command.arguments_for(args, model)
     return [
-        Planned(engine, engine_command.arguments_for(args, model)),
-        Planned(ingest, data_dir),
-        Planned(gateway, serve),
+        Child("engine", engine_sock, logs / "engine.log", engine),
+        Child("ingest", ingest_sock, logs / "ingest.log", data_dir),
+        Child("serve", gateway_sock, logs / "gateway.log", serve),
     ]
 
 
@@ -114,11 +107,6 @@ def find_policy(given: Path | None, data_dir: Path) -> Path | None:
         return given
     kept = data_dir / "ringway.yaml"
     return kept if kept.is_file() else None
-
-
-def start_all(children: Sequence[Planned]) -> None:
-    for planned in children:
-        planned.child.start(planned.arguments)
 
 
 class Signals:
@@ -156,7 +144,7 @@ def await_ready(children: Sequence[Child], signals: Signals, console: Console) -
 
 def refuse_dead(children: Sequence[Child]) -> None:
     for child in children:
-        code = child.process.poll()
+        code = child.exit_code()
         if code is not None:
             raise Refusal(
                 f"the {child.name} process ended with code {code}; its log {child.log} ends with\n"
@@ -168,7 +156,7 @@ def watch(children: Sequence[Child], signals: Signals, parent: int | None) -> in
     """Until a signal, or until a child dies, or `parent` does when one is given."""
     while not signals.stopped:
         for child in children:
-            if child.process.poll() is not None:
+            if child.exit_code() is not None:
                 print(f"ringway up: the {child.name} process died; stopping", file=sys.stderr)
                 print(child.last_words(), file=sys.stderr)
                 return 1

@@ -37,20 +37,22 @@ def ring_tokens(group: RingGroup, folder: Path) -> dict[int, list[int]]:
     return {n: [one.token_id for one in driver.answer(case_of(n))] for n in LENGTHS}
 
 
-def tokens_with_one_rank_perturbed(group: RingGroup, folder: Path, size: float) -> list[int]:
-    """The last rank's values are shaken after the prompt was read."""
+def tokens_with_one_rank_shaken(group: RingGroup, folder: Path) -> dict[float, list[int]]:
+    """The last rank's values are shaken, by nothing and by half, after the prompt was read."""
     driver = Driver(folder, group, SMALL_CHUNKS)
-    case = case_of(1000)
-    tokens = [driver.first(1, case).token_id]
-    kv = driver.executor.sequences[1].kv
-    if group.rank == group.size - 1:
-        for layer in range(driver.executor.num_layers):
-            _, v_GSD = kv.store.read(layer, 0, kv.num_held)
-            with torch.inference_mode():
-                v_GSD.mul_(1.0 + size)
-    while len(tokens) < NUM_TOKENS:
-        tokens += [one.token_id for one in driver.decode(1)]
-    return tokens
+    answers = {}
+    for sequence_id, size in enumerate((0.0, 0.5)):
+        tokens = [driver.first(sequence_id, case_of(LENGTHS[0])).token_id]
+        kv = driver.executor.sequences[sequence_id].kv
+        if group.rank == group.size - 1:
+            for layer in range(driver.executor.num_layers):
+                _, v_GSD = kv.store.read(layer, 0, kv.num_held)
+                with torch.inference_mode():
+                    v_GSD.mul_(1.0 + size)
+        while len(tokens) < NUM_TOKENS:
+            tokens += [one.token_id for one in driver.decode(sequence_id)]
+        answers[size] = tokens
+    return answers
 
 
 @cache
@@ -70,6 +72,7 @@ def test_several_ranks_answer_as_plain_transformers_does(num_ranks: int, smollm2
 
 
 def test_a_wrong_kv_on_one_rank_is_noticed(smollm2: Path) -> None:
-    wanted = expected_and_alone(smollm2)[0][1000]
-    assert on_ranks(2, tokens_with_one_rank_perturbed, smollm2, 0.0)[0] == wanted
-    assert on_ranks(2, tokens_with_one_rank_perturbed, smollm2, 0.5)[0] != wanted
+    wanted = expected_and_alone(smollm2)[0][LENGTHS[0]]
+    answers = on_ranks(2, tokens_with_one_rank_shaken, smollm2)[0]
+    assert answers[0.0] == wanted
+    assert answers[0.5] != wanted
