@@ -6,6 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import Protocol, cast
 
+PRODUCT = "The gateway for prompts too long to be ordinary."
+
 COMMANDS = {
     "up": "run the gateway, an engine and the ingest worker on this machine",
     "serve": "run the gateway alone",
@@ -31,7 +33,7 @@ class Refusal(Exception):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="ringway", description=__doc__)
+    parser = argparse.ArgumentParser(prog="ringway", description=PRODUCT)
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     arguments = list(sys.argv[1:] if argv is None else argv)
     for name, summary in COMMANDS.items():

@@ -94,18 +94,20 @@ def locate(prompt: Prompt, start: int, stop: int, model: ModelText) -> list[Exce
 def _whole_content(
     segmented: Segmented, one: SegmentedTurn, *, asks: bool
 ) -> tuple[str | Slot, ...]:
-    content: list[str | Slot] = []
+    documents: list[str | Slot] = []
     for index in one.attached:
-        source = segmented.sources[index]
-        content += [f"Document {index + 1}: {source.name}\n\n", Slot(source.text, index), "\n\n"]
-    text = one.turn.text
+        heading = f"Document {index + 1}: {segmented.sources[index].name}\n\n"
+        gap = "\n\n" if documents else ""
+        documents += [gap, heading, Slot(segmented.sources[index].text, index)]
+    # The question begins with the blank line before it: hierarchical attention puts it right
+    # behind a chunk that may end in the middle of a sentence.
     mark = [Slot("", QUESTION)] if asks else []
+    text = one.turn.text
     if one.split is None or one.inline is None:
-        return (*content, *mark, text)
+        return (*documents, *mark, "\n\n" if documents else "", text)
+    before, after = text[: one.split.start], text[one.split.stop :]
     inside = Slot(text[one.split.start : one.split.stop], one.inline)
-    tail = text[one.split.stop :]
-    gap = len(tail) - len(tail.lstrip())
-    return (*content, text[: one.split.start], inside, tail[:gap], *mark, tail[gap:])
+    return (*documents, "\n\n" if documents else "", before, inside, *mark, after)
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,7 +152,7 @@ def test_hierarchical_cites_from_the_attended_spans(start: Start) -> None:
     assert (
         trained()
         .decode(list(request.prompt_ids[request.question_start :]), skip_special_tokens=False)
-        .startswith(QUESTION)
+        .startswith(f"\n\n{QUESTION}")
     )
     assert FACT in [one["quote"] for one in facts["citations"]]
     assert (facts["tokens_read"], facts["recall"]) == (facts["prompt_tokens"], 1.0)

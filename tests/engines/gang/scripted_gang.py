@@ -112,5 +112,18 @@ async def until(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
 
 
 def rank_pids(supervisor_pid: int) -> list[int]:
-    """Processes under a supervisor: the forker and its ranks."""
-    return [child.pid for child in psutil.Process(supervisor_pid).children(recursive=True)]
+    """Processes under a supervisor: the forker and its ranks, dead ones that nobody reaped too.
+
+    The fork server that other tests leave running under pytest is none of them.
+    """
+    children = psutil.Process(supervisor_pid).children(recursive=True)
+    return [child.pid for child in children if not _is_of_multiprocessing(child)]
+
+
+def _is_of_multiprocessing(process: psutil.Process) -> bool:
+    try:
+        return any("from multiprocessing" in word for word in process.cmdline())
+    except psutil.ZombieProcess:
+        return False
+    except psutil.NoSuchProcess:
+        return True

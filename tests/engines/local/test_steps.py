@@ -102,22 +102,26 @@ def test_a_replayed_answer_goes_on_where_it_broke_off(answers: Answers) -> None:
 # Causality.
 
 
-def last_layer_keys(group: RingGroup, folder: Path, prompt: list[int]) -> dict[int, list[float]]:
-    """Position to the values that the last layer stored there, this rank's positions only."""
+def last_layer_values(
+    group: RingGroup, folder: Path, prompts: list[list[int]]
+) -> list[dict[int, list[float]]]:
+    """Per prompt: position to what the last layer stored there, this rank's positions only."""
     driver = Driver(folder, group, SMALL_CHUNKS)
-    driver.first(1, Case(prompt=prompt, chunk=64))
-    kv = driver.executor.sequences[1].kv
-    _, v_GSD = kv.store.read(driver.executor.num_layers - 1, 0, kv.num_held)
-    positions = positions_of(kv.shares[group.rank])
-    return {p: v_GSD[:, i].flatten().tolist() for i, p in enumerate(positions)}
+    stored = []
+    for sequence_id, prompt in enumerate(prompts):
+        driver.first(sequence_id, Case(prompt=prompt, chunk=64))
+        kv = driver.executor.sequences[sequence_id].kv
+        _, v_GSD = kv.store.read(driver.executor.num_layers - 1, 0, kv.num_held)
+        positions = positions_of(kv.shares[group.rank])
+        stored.append({p: v_GSD[:, i].flatten().tolist() for i, p in enumerate(positions)})
+    return stored
 
 
 def test_no_token_sees_a_later_one(families: dict[str, Path]) -> None:
     prompt, changed = prompt_of(203), prompt_of(203)
     changed[150] = 3 if changed[150] != 3 else 4
-    first = on_ranks(2, last_layer_keys, families["mistral"], prompt)
-    second = on_ranks(2, last_layer_keys, families["mistral"], changed)
-    stored, stored_changed = ({**by_rank[0], **by_rank[1]} for by_rank in (first, second))
+    by_rank = on_ranks(2, last_layer_values, families["mistral"], [prompt, changed])
+    stored, stored_changed = ({**by_rank[0][i], **by_rank[1][i]} for i in range(2))
     assert set(stored) == set(range(203))
     assert all(stored[p] == stored_changed[p] for p in range(150))
     assert all(stored[p] != stored_changed[p] for p in range(150, 203))

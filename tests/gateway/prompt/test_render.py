@@ -33,7 +33,7 @@ def test_a_prompt_with_documents_reads_as_headings_texts_and_the_question() -> N
 def test_the_question_starts_where_it_says_also_inside_a_long_message() -> None:
     prompt = render_whole(scene(f"{LONG}\n\nWho signed?", {}, {}), model_text())
     tail = decoded(prompt.ids[prompt.question_start :])
-    assert tail == "Who signed?<|im_end|>\n<|im_start|>assistant\n"
+    assert tail == "\n\nWho signed?<|im_end|>\n<|im_start|>assistant\n"
 
 
 def test_a_chat_without_any_user_has_a_question_too() -> None:
