@@ -66,8 +66,8 @@ class RetrievalPolicy:
     `instruction` stands before the passages; a tiny model answers best without one.
     """
 
-    total_tokens: int = 1000
-    passage_tokens: int = 250
+    total_tokens: int = 480
+    passage_tokens: int = 120
     top_k: int = 4
     instruction: str = ""
     min_evidence: float = 0.2

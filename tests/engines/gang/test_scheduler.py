@@ -1,119 +1,28 @@
-from array import array
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.api import (
     AttendedEvent,
-    Attention,
     EngineBusy,
-    EngineRefused,
-    Event,
     FinishEvent,
     FinishReason,
-    GenerateRequest,
     ProgressEvent,
     PromptTooLong,
     RequestExpired,
-    Sampling,
     TokenEvent,
 )
-from engines.config import HierarchicalConfig
-from engines.gang.limits import GangLimits
 from engines.gang.messages import (
     Ask,
     Decode,
     Encode,
     Prefill,
-    Sampled,
-    Span,
-    Step,
     StepDone,
     unpack_ids,
 )
-from engines.gang.scheduler import AGING_S, Scheduler, Turn, sequences_of
+from engines.gang.scheduler import AGING_S
 from engines.gang.sequence import OutOfStep
-
-LIMITS = GangLimits(
-    ranks=2,
-    vocab_size=100,
-    window_tokens=200,
-    kv_budget_tokens=400,
-    prefill_chunk_tokens=8,
-    max_running=3,
-    max_queued=4,
-    hierarchical=HierarchicalConfig(chunk_tokens=8, anchor_tokens=2, top_k=2),
-)
-
-
-def ask(
-    num_prompt: int,
-    *,
-    new: int = 3,
-    tier: str = "default",
-    question_start: int | None = None,
-    deadline_s: float = float("inf"),
-) -> GenerateRequest:
-    return GenerateRequest(
-        request_id="r",
-        prompt_ids=array("i", [1] * num_prompt),
-        max_new_tokens=new,
-        attention=Attention.FULL if question_start is None else Attention.HIERARCHICAL,
-        question_start=question_start or 0,
-        stop_ids=(99,),
-        service_tier=tier,
-        deadline_s=deadline_s,
-    )
-
-
-def answer(step: Step, token: int = 7) -> StepDone:
-    sampled = [Sampled(sequence_id=id_, token_id=token) for id_ in sequences_of(step)]
-    return StepDone(
-        step_id=step.step_id,
-        rank=0,
-        seconds=0.01,
-        sampled=[] if isinstance(step, Encode) else sampled,
-        spans=[Span(2, 10, 0.5)] if isinstance(step, Ask) else [],
-        recall=0.8 if isinstance(step, Ask) else None,
-    )
-
-
-class Play:
-    """Runs a scheduler against an obedient gang and keeps what every request was sent."""
-
-    def __init__(self, limits: GangLimits = LIMITS) -> None:
-        self.scheduler = Scheduler(limits)
-        self.now_s = 100.0
-        self.steps: list[Step] = []
-        self.sent: dict[int, list[Event]] = {}
-
-    def submit(self, request: GenerateRequest) -> int:
-        return self.scheduler.submit(request, self.now_s)
-
-    def turn(self) -> Turn:
-        turn = self.scheduler.next_turn(self.now_s)
-        assert turn is not None
-        self.steps.append(turn.step)
-        return turn
-
-    def step(self, token: int = 7) -> Turn:
-        turn = self.turn()
-        self.now_s += 0.01
-        for delivery in self.scheduler.apply(turn.step, answer(turn.step, token), self.now_s):
-            self.sent.setdefault(delivery.sequence_id, []).extend(delivery.events)
-        return turn
-
-    def run(self) -> None:
-        for _ in range(10_000):
-            turn = self.scheduler.next_turn(self.now_s)
-            if turn is None:
-                return
-            self.steps.append(turn.step)
-            for delivery in self.scheduler.apply(turn.step, answer(turn.step), self.now_s):
-                self.sent.setdefault(delivery.sequence_id, []).extend(delivery.events)
-        raise AssertionError("the scheduler never runs dry")
+from tests.engines.gang.play import LIMITS, Play, ask
 
 
 def test_a_prompt_is_read_in_chunks_and_then_decoded() -> None:
@@ -254,36 +163,6 @@ def test_what_can_never_run_is_refused_with_its_numbers() -> None:
         play.submit(ask(400, new=2, question_start=390))
     with pytest.raises(RequestExpired):
         play.submit(ask(4, deadline_s=play.now_s))
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        ask(0),
-        ask(4, new=0),
-        ask(4, tier="gold"),
-        ask(4, question_start=4),
-        replace(ask(4, question_start=2), document_starts=(3, 1)),
-        replace(ask(4), prompt_ids=array("i", [1, 100])),
-        replace(ask(4), prompt_ids=array("i", [-1])),
-        replace(ask(4), sampling=Sampling(logit_bias={100: 1.0})),
-        ask(205, question_start=5),
-    ],
-)
-def test_a_request_that_would_kill_a_rank_is_refused(bad: GenerateRequest) -> None:
-    with pytest.raises(EngineRefused):
-        Play().submit(bad)
-
-
-@given(num_prompt=st.integers(1, 200), new=st.integers(1, 100), question=st.integers(0, 199))
-def test_what_is_admitted_fits_the_budget(num_prompt: int, new: int, question: int) -> None:
-    start = question if question < num_prompt else None
-    for request in (ask(num_prompt, new=new), ask(num_prompt, new=new, question_start=start)):
-        try:
-            LIMITS.check(request)
-        except (PromptTooLong, EngineRefused):
-            continue
-        assert LIMITS.kv_tokens(request) <= LIMITS.kv_budget_tokens
 
 
 def test_after_a_lost_gang_the_answer_goes_on_behind_what_was_sent() -> None:
