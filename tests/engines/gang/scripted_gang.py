@@ -114,16 +114,16 @@ async def until(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
 def rank_pids(supervisor_pid: int) -> list[int]:
     """Processes under a supervisor: the forker and its ranks, dead ones that nobody reaped too.
 
-    The fork server that other tests leave running under pytest is none of them.
+    What other tests leave running under pytest, engines of theirs included, is none of them.
     """
-    children = psutil.Process(supervisor_pid).children(recursive=True)
-    return [child.pid for child in children if not _is_of_multiprocessing(child)]
+    forkers = [p for p in psutil.Process(supervisor_pid).children() if _is_forker(p)]
+    return [p.pid for forker in forkers for p in (forker, *forker.children(recursive=True))]
 
 
-def _is_of_multiprocessing(process: psutil.Process) -> bool:
+def _is_forker(process: psutil.Process) -> bool:
     try:
-        return any("from multiprocessing" in word for word in process.cmdline())
+        return "engines.gang.forker" in process.cmdline()
     except psutil.ZombieProcess:
-        return False
-    except psutil.NoSuchProcess:
         return True
+    except psutil.NoSuchProcess:
+        return False
