@@ -66,9 +66,9 @@ class RetrievalPolicy:
     `instruction` stands before the passages; a tiny model answers best without one.
     """
 
-    total_tokens: int = 480
+    total_tokens: int = 360
     passage_tokens: int = 120
-    top_k: int = 4
+    top_k: int = 3
     instruction: str = ""
     min_evidence: float = 0.2
     inline_min_chars: int = 2000
