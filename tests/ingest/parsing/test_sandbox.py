@@ -139,7 +139,7 @@ async def test_a_killed_template_is_started_again(sandbox: Sandbox, path: Path) 
     await only_the_template_is_left()
     [template] = children()
     template.kill()
-    await eventually(lambda: num_alive() == 0)
+    await eventually(lambda: not is_running(template))
     assert (await sandbox.read(path, "good")).text == "good text"
 
 
