@@ -21,9 +21,9 @@ from retrieval.api import (
     Chunk,
     Embedder,
     Hit,
-    QueryRejected,
     SearchResult,
     SearchUnavailable,
+    check_query,
 )
 from retrieval.config import SearchConfig
 from retrieval.evidence import weigh_evidence
@@ -83,8 +83,7 @@ class InlineSearcher:
     async def search_inline(self, request: InlineSearch) -> SearchResult:
         """Raises QueryRejected, or SearchUnavailable when the deadline passes."""
         started = self._clock()
-        if not any(char.isalnum() for char in request.query):
-            raise QueryRejected("the query is empty")
+        check_query(request.query)
         try:
             async with asyncio.timeout(request.deadline_s):
                 corpus = await self._corpus(request.documents)

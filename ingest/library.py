@@ -24,11 +24,11 @@ from ingest.blobs import BlobMissing, BlobStore
 from ingest.ledger import Ledger, new_file_id
 from ingest.texts import TextStore, upload_key
 from retrieval.api import (
-    QueryRejected,
     Searcher,
     SearchRequest,
     SearchResult,
     SearchUnavailable,
+    check_query,
 )
 
 logger = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ class LocalLibrary:
         return StoredText(file_id, record.filename, kept.text)
 
     async def search(self, request: SearchRequest) -> SearchResult:
-        _check(request.query)
+        check_query(request.query)
         scope = await self._visible(request.document_ids)
         if not scope:
             return SearchResult(passages=[], evidence=0.0, num_searched=0, seconds=0.0)
@@ -124,7 +124,7 @@ class LocalLibrary:
         return replace(found, passages=kept, evidence=found.evidence if kept else 0.0)
 
     async def search_inline(self, request: InlineSearch) -> SearchResult:
-        _check(request.query)
+        check_query(request.query)
         return await self._parts.inline.search_inline(request)
 
     async def _visible(self, file_ids: Collection[str]) -> builtins.list[str]:
@@ -137,8 +137,3 @@ class LocalLibrary:
             await self._parts.nudge()
         except SearchUnavailable as error:
             logger.info("no worker to nudge", extra={"cause": str(error)})
-
-
-def _check(query: str) -> None:
-    if not any(char.isalnum() for char in query):
-        raise QueryRejected("the query is empty")

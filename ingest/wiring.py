@@ -24,11 +24,9 @@ from ingest.retry import RetryPolicy
 from ingest.settings import IngestSettings
 from ingest.texts import CachedTexts, TextStore
 from ingest.worker import Worker, WorkerConfig
-from retrieval.config import EmbedderConfig, SearchConfig
-from retrieval.embedder import LocalEmbedder
-from retrieval.search import HybridSearcher
-from retrieval.stores.lance import LanceStore
+from retrieval.config import EmbedderConfig
 from retrieval.stores.rows import search_text
+from retrieval.wiring import load_embedder, make_searcher, open_store
 
 logger = logging.getLogger(__name__)
 
@@ -77,8 +75,8 @@ async def _run(settings: IngestSettings, database: Database, serve: Serve) -> No
 async def _built_worker(
     settings: IngestSettings, database: Database, queue: JobQueue, services: Services
 ) -> AsyncIterator[Worker]:
-    embedder = await LocalEmbedder.load(EmbedderConfig(model=settings.embedder))
-    store = await LanceStore.open(settings.index_dir, embedder)
+    embedder = await load_embedder(EmbedderConfig(model=settings.embedder))
+    store = await open_store(settings.index_dir, embedder)
     blobs = BlobStore.in_folder(settings.blobs_dir)
     texts = TextStore(blobs)
     cache = CachedTexts(texts)
@@ -106,7 +104,7 @@ async def _built_worker(
                 cache_bytes=settings.inline_cache_bytes,
             )
             services.inline = InlineSearcher(embedder, search_text, inline_config)
-            services.searcher = HybridSearcher(store, embedder, cache, SearchConfig())
+            services.searcher = make_searcher(store, embedder, cache)
             num_abandoned = await queue.reclaim()
             logger.info("ingest ready", extra={"abandoned_jobs": num_abandoned})
             config = WorkerConfig(lanes=settings.lanes, poll_s=settings.poll_s)

@@ -169,3 +169,9 @@ class SearchUnavailable(RetrievalError):
 
 class QueryRejected(RetrievalError):
     """The query holds nothing to search for."""
+
+
+def check_query(query: str) -> None:
+    """Raises QueryRejected when there is no letter or digit to search for."""
+    if not any(char.isalnum() for char in query):
+        raise QueryRejected("the query is empty")

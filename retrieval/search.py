@@ -9,13 +9,13 @@ from retrieval.analyzer import analyze
 from retrieval.api import (
     Embedder,
     Passage,
-    QueryRejected,
     SearchRequest,
     SearchResult,
     SearchUnavailable,
     Store,
     StoreQuery,
     TextSource,
+    check_query,
 )
 from retrieval.config import SearchConfig
 from retrieval.evidence import weigh_evidence
@@ -104,9 +104,3 @@ class HybridSearcher:
             if len(passages) >= top_k or num_hits >= len(hits):
                 return passages
             num_hits *= 4
-
-
-def check_query(query: str) -> None:
-    """Raises QueryRejected when there is no letter or digit to search for."""
-    if not any(char.isalnum() for char in query):
-        raise QueryRejected("the query is empty")
