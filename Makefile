@@ -4,7 +4,7 @@ VENV ?= .venv
 RINGWAY = $(VENV)/bin/ringway
 STAMP = $(VENV)/.ringway-setup
 
-.PHONY: serve test check lint types architecture demo bench clean
+.PHONY: serve test check lint types architecture demo bench bench-peers clean
 
 serve: $(STAMP)
 	exec $(RINGWAY) up --exit-with-parent $(ARGS)
@@ -31,8 +31,11 @@ bench: $(STAMP)
 	@test -n "$(NAME)" || { echo "usage: make bench NAME=retrieval"; exit 2; }
 	$(VENV)/bin/python -m tests.bench.$(NAME) $(ARGS)
 
+bench-peers:
+	deploy/setup-peers .venv-peers
+
 $(STAMP): requirements.lock requirements-models.lock pyproject.toml deploy/setup
 	deploy/setup $(VENV)
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) .venv-peers

@@ -72,6 +72,8 @@ class GenerateRequest:
     deadline_s: float = float("inf")
     service_tier: str = "default"
     """Scheduling class: priority, default or flex."""
+    n: int = 1
+    """Answers to one reading of the prompt; answer i is drawn with seed + i."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +116,29 @@ class AttendedEvent:
 
 @dataclass(frozen=True, slots=True)
 class TokenEvent:
+    """`index` tells the answers of one request apart; they come interleaved."""
+
     id: int
     logprob: float | None = None
     top_logprobs: tuple[TokenLogprob, ...] = ()
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerEndEvent:
+    """One of several answers is complete; not sent when the request asks for one."""
+
+    index: int
+    reason: FinishReason
+    completion_tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishEvent:
-    """Always the last event. Token counts are exact; times are seconds."""
+    """Always the last event. Token counts are exact and over all answers; times are seconds.
+
+    `reason` is that of the answer that ended last.
+    """
 
     reason: FinishReason
     prompt_tokens: int
@@ -132,7 +149,7 @@ class FinishEvent:
     decode_s: float
 
 
-Event = ProgressEvent | AttendedEvent | TokenEvent | FinishEvent
+Event = ProgressEvent | AttendedEvent | TokenEvent | AnswerEndEvent | FinishEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +158,8 @@ class EngineLoad:
     queued: int = 0
     queued_prefill_tokens: int = 0
     """Prompt tokens not yet prefilled, over all running and queued requests."""
+    kv_tokens: int = 0
+    """KV promised to running requests, over all ranks; a closed one counts until ranks let go."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,6 +45,8 @@ class EngineConfig:
     model_dir: Path
     model_name: str
     ranks: int = 2
+    tensor_parallel: int = 1
+    """Ranks that share the heads of each layer; the ring has ranks / tensor_parallel places."""
     threads_per_rank: int = 1
     dtype: str = "float32"
     prefill_chunk_tokens: int = 512
@@ -52,12 +54,26 @@ class EngineConfig:
     max_queued: int = 64
     kv_budget_bytes: int | None = None
     step_timeout_s: float = 60.0
+    max_deaths: int = 3
+    """Gangs that may die in a row under one running request before it is given up."""
     hierarchical: HierarchicalConfig = field(default_factory=HierarchicalConfig)
 
     def __post_init__(self) -> None:
         if self.ranks < 1 or self.threads_per_rank < 1:
             raise ValueError("ranks and threads_per_rank must be at least 1")
+        if self.max_deaths < 1 or self.step_timeout_s <= 0:
+            raise ValueError("max_deaths must be at least 1 and step_timeout_s above 0")
         if self.dtype not in ("float32", "bfloat16"):
             raise ValueError(f"dtype must be float32 or bfloat16, not {self.dtype}")
-        if self.prefill_chunk_tokens < 2 * self.ranks:
-            raise ValueError(f"prefill_chunk_tokens must be at least {2 * self.ranks}")
+        if self.tensor_parallel < 1 or self.ranks % self.tensor_parallel:
+            raise ValueError(
+                f"ranks ({self.ranks}) must be a multiple of tensor_parallel "
+                f"({self.tensor_parallel})"
+            )
+        if self.prefill_chunk_tokens < 2 * self.ring_size:
+            raise ValueError(f"prefill_chunk_tokens must be at least {2 * self.ring_size}")
+
+    @property
+    def ring_size(self) -> int:
+        """Places that the tokens of a prompt are spread over."""
+        return self.ranks // self.tensor_parallel

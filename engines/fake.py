@@ -9,9 +9,10 @@ import json
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from engines.api import (
+    AnswerEndEvent,
     AttendedEvent,
     AttendedSpan,
     Attention,
@@ -34,6 +35,7 @@ from engines.api import (
 )
 
 START_ID, END_ID = 256, 257
+MAX_ANSWERS = 8
 
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
@@ -124,6 +126,8 @@ class FakeEngine:
     def _check(self, request: GenerateRequest) -> None:
         if not request.prompt_ids:
             raise EngineRefused("the prompt has no tokens")
+        if not 1 <= request.n <= MAX_ANSWERS:
+            raise EngineRefused(f"n must be from 1 to {MAX_ANSWERS}, not {request.n}")
         needed = len(request.prompt_ids) + request.max_new_tokens
         limit = self._settings.context_tokens[request.attention]
         if needed > limit:
@@ -141,20 +145,18 @@ class FakeEngine:
         if request.attention is Attention.HIERARCHICAL:
             yield AttendedEvent((AttendedSpan(0, max(1, request.question_start), 1.0),), 1.0)
         first_s = time.monotonic()
-        num_sent, reason = 0, FinishReason.STOP
-        for token in self._script(request):
-            await self._work(request, self._settings.token_delay_s)
-            if self._settings.failure and num_sent >= self._settings.fails_after:
-                raise self._settings.failure
-            if token == END_ID or token in request.stop_ids:
-                break
-            yield _token(token, request)
-            num_sent += 1
-            if num_sent == request.max_new_tokens:
-                reason = FinishReason.LENGTH
-                break
+        num_sent = 0
+        for index in range(request.n):
+            async for event in self._tokens(request, index):
+                if isinstance(event, AnswerEndEvent):
+                    end = event
+                else:
+                    yield event
+            num_sent += end.completion_tokens
+            if request.n > 1:
+                yield end
         yield FinishEvent(
-            reason=reason,
+            reason=end.reason,
             prompt_tokens=num_prompt,
             cached_tokens=0,
             completion_tokens=num_sent,
@@ -162,6 +164,21 @@ class FakeEngine:
             prefill_s=first_s - started_s,
             decode_s=time.monotonic() - first_s,
         )
+
+    async def _tokens(self, request: GenerateRequest, index: int) -> AsyncGenerator[Event, None]:
+        num_sent, reason = 0, FinishReason.STOP
+        for token in self._script(request):
+            await self._work(request, self._settings.token_delay_s)
+            if self._settings.failure and num_sent >= self._settings.fails_after:
+                raise self._settings.failure
+            if token == END_ID or token in request.stop_ids:
+                break
+            yield replace(_token(token, request), index=index)
+            num_sent += 1
+            if num_sent == request.max_new_tokens:
+                reason = FinishReason.LENGTH
+                break
+        yield AnswerEndEvent(index=index, reason=reason, completion_tokens=num_sent)
 
     async def _work(self, request: GenerateRequest, delay_s: float) -> None:
         left_s = request.deadline_s - time.monotonic()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Protocol
@@ -11,7 +12,7 @@ from starlette.types import ASGIApp
 
 from engines.config import EngineConfig
 from engines.face.server import create_face
-from engines.gang.launcher import ForkLauncher, Launcher
+from engines.gang.launcher import ExternalLauncher, ForkLauncher, Launcher, RankDoor
 from engines.gang.limits import GangLimits
 from engines.gang.supervisor import Supervisor, SupervisorParts
 from engines.memory import kv_budget_tokens, kv_bytes_per_token
@@ -31,30 +32,47 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def build_supervisor(
-    config: EngineConfig, *, log: Path | None = None, launcher: Launcher | None = None
+    config: EngineConfig,
+    *,
+    log: Path | None = None,
+    launcher: Launcher | None = None,
+    door: RankDoor | None = None,
 ) -> Supervisor:
     """An engine that is not running yet; forks its ranks on this host unless told otherwise.
 
-    Raises ModelMissing or TooLittleMemory.
+    With a `door` it waits there for ranks that something else starts. Raises ModelMissing or
+    TooLittleMemory, and ValueError for a door without a KV budget.
     """
     folder = read_folder(config.model_dir)
-    budget = kv_budget_tokens(folder.shape, config, available_bytes())
     limits = GangLimits.of(
         config,
         vocab_size=folder.shape.vocab_size,
         window_tokens=folder.shape.window_tokens,
-        kv_budget_tokens=budget,
+        kv_budget_tokens=_budget(config, folder, is_local=door is None),
     )
+    at = door or RankDoor(host="127.0.0.1", port=0, token=secrets.token_hex(16))
     return Supervisor(
         SupervisorParts(
             config=config,
             limits=limits,
             kv_bytes_per_token=kv_bytes_per_token(folder.shape, config.dtype),
             tokenizer=folder.tokenizer,
-            launcher=launcher or fork_launcher(config, folder),
+            launcher=launcher or (ExternalLauncher() if door else fork_launcher(config, folder)),
+            door_host=at.host,
+            door_port=at.port,
+            token=at.token,
             log=log,
         )
     )
+
+
+def _budget(config: EngineConfig, folder: ModelFolder, *, is_local: bool) -> int:
+    """KV tokens over all ranks; this host's memory says nothing about ranks elsewhere."""
+    if is_local:
+        return kv_budget_tokens(folder.shape, config, available_bytes())
+    if config.kv_budget_bytes is None:
+        raise ValueError("external ranks need --kv-budget: the KV that all of them hold together")
+    return config.kv_budget_bytes // kv_bytes_per_token(folder.shape, config.dtype)
 
 
 def available_bytes() -> int:
@@ -85,14 +103,20 @@ def fork_launcher(config: EngineConfig, folder: ModelFolder) -> ForkLauncher:
     )
 
 
-async def serve_engine(config: EngineConfig, serve: Serve, *, log: Path | None = None) -> None:
+async def serve_engine(
+    config: EngineConfig,
+    serve: Serve,
+    *,
+    log: Path | None = None,
+    door: RankDoor | None = None,
+) -> None:
     """Run an engine while `serve` serves its face.
 
     The face answers while the ranks still load; `GET /health/ready` tells when they have.
     Raises ModelMissing or TooLittleMemory, and EngineLost when the ranks do not start. No rank
     is left when this returns or raises.
     """
-    await run_engine(build_supervisor(config, log=log), serve)
+    await run_engine(build_supervisor(config, log=log, door=door), serve)
 
 
 async def run_engine(supervisor: Supervisor, serve: Serve) -> None:

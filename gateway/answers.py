@@ -15,13 +15,13 @@ from gateway.routing import Plan
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """How the answer came about. `tokens_read` by the model; `coverage` is their share of the
-    context. `recall` is the share of the question's attention that hierarchical attention kept
+    context, None when that was not counted. `recall` is the share of the question's attention that hierarchical attention kept
     exactly."""
 
     plan: Plan
     prompt_tokens: int
     tokens_read: int
-    coverage: float
+    coverage: float | None
     recall: float | None = None
     evidence: float | None = None
     citations: tuple[Citation, ...] = ()

@@ -16,6 +16,10 @@ from gateway.endpoints.files import files_router
 from gateway.endpoints.health import health_router
 from gateway.endpoints.metrics import metrics_router
 from gateway.endpoints.models import models_router
+from gateway.endpoints.uploads import uploads_router
+from gateway.endpoints.vector_stores import vector_stores_router
+from gateway.endpoints.vector_stores_batches import vector_stores_batches_router
+from gateway.endpoints.vector_stores_files import vector_stores_files_router
 from gateway.engine_view import EngineView
 from gateway.openai.errors import ErrorBody, ErrorObject
 from gateway.parts import Parts
@@ -33,6 +37,10 @@ def create_app(parts: Parts) -> FastAPI:
     app.include_router(chat_router(parts, ChatService(parts, planner)), dependencies=keyed)
     app.include_router(models_router(parts, planner), dependencies=keyed)
     app.include_router(files_router(parts), dependencies=keyed)
+    app.include_router(uploads_router(parts), dependencies=keyed)
+    app.include_router(vector_stores_router(parts), dependencies=keyed)
+    app.include_router(vector_stores_files_router(parts), dependencies=keyed)
+    app.include_router(vector_stores_batches_router(parts), dependencies=keyed)
     app.include_router(health_router(parts, planner))
     app.include_router(metrics_router(parts))
     for kind in (GatewayError, EngineError, IngestError, RetrievalError):

@@ -20,11 +20,15 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """`allow_fallback` is already resolved: true for `auto` unless the caller said otherwise."""
+    """`allow_fallback` is already resolved: true for `auto` unless the caller said otherwise.
+
+    `vector_store_ids` are searched beside what came with the request.
+    """
 
     model: str
     turns: tuple[Turn, ...]
     documents: tuple[InlineDocument, ...] = ()
+    vector_store_ids: tuple[str, ...] = ()
     fidelity: Fidelity = Fidelity.AUTO
     allow_fallback: bool = True
     max_new_tokens: int | None = None

@@ -39,6 +39,8 @@ class Citation:
     stop: int
     quote: str
     score: float
+    number: int | None = None
+    """The marker of the passage it is from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,16 @@ def _citation(sentence: _Sentence) -> Citation | None:
         stop=source.base + sentence.stop,
         quote=quote,
         score=sentence.reading.score,
+        number=sentence.reading.number,
     )
+
+
+def said_at(answer: str, citation: Citation) -> int:
+    """Where in the answer the citation belongs: behind its first marker, else at the end."""
+    for marker in MARKER.finditer(answer):
+        if citation.number in {int(number) for number in marker[1].split(",")}:
+            return marker.end()
+    return len(answer)
 
 
 class _Weights:

@@ -36,8 +36,17 @@ from ingest.api import (
     IngestError,
     PermanentError,
     TransientError,
+    UnsupportedFile,
 )
-from retrieval.api import IndexMismatch, QueryRejected, RetrievalError, SearchUnavailable
+from ingest.stores_api import BatchMissing, VectorStoreExpired, VectorStoreMissing
+from ingest.uploads_api import PartsRefused, UploadClosed, UploadMissing
+from retrieval.api import (
+    IndexMismatch,
+    QueryRejected,
+    RetrievalError,
+    SearchUnavailable,
+    WriteRejected,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +86,20 @@ FAULTS: Mapping[type[Exception], HttpFault] = {
     IndexMismatch: HttpFault(503, SERVER, "index_mismatch"),
     SearchUnavailable: HttpFault(503, SERVER, "search_unavailable"),
     QueryRejected: HttpFault(400, INVALID, "query_rejected", "messages"),
+    WriteRejected: HttpFault(502, SERVER, "write_rejected"),
     RetrievalError: HttpFault(502, SERVER, "retrieval_error"),
     FileMissing: HttpFault(404, INVALID, "file_not_found", "file_id"),
     FileNotReady: HttpFault(409, INVALID, "file_not_ready", "file_id"),
     FileUnreadable: HttpFault(400, INVALID, "file_unreadable", "file_id"),
     FileTooLarge: HttpFault(413, INVALID, "file_too_large", "file"),
+    UnsupportedFile: HttpFault(400, INVALID, "unsupported_file", "file"),
     PermanentError: HttpFault(400, INVALID, "file_error", "file"),
+    VectorStoreMissing: HttpFault(404, INVALID, "vector_store_not_found", "vector_store_id"),
+    VectorStoreExpired: HttpFault(400, INVALID, "vector_store_expired", "vector_store_id"),
+    BatchMissing: HttpFault(404, INVALID, "file_batch_not_found", "batch_id"),
+    UploadMissing: HttpFault(404, INVALID, "upload_not_found", "upload_id"),
+    UploadClosed: HttpFault(400, INVALID, "upload_closed", "upload_id"),
+    PartsRefused: HttpFault(400, INVALID, "invalid_value", "part_ids"),
     TransientError: HttpFault(503, SERVER, "ingest_unavailable"),
     IngestError: HttpFault(500, SERVER, "ingest_error"),
 }
@@ -129,6 +146,6 @@ def error_headers(error: Exception) -> dict[str, str]:
 
 
 def _param_of(error: Exception, fault: HttpFault) -> str | None:
-    if isinstance(error, InvalidRequest | UnsupportedParameter):
+    if isinstance(error, InvalidRequest | UnsupportedParameter | PartsRefused):
         return error.param
     return fault.param

@@ -59,7 +59,8 @@ class Metrics:
         if facts.plan.escalated_from:
             length = length_bucket(facts.prompt_tokens)
             self.routes.labels(route, facts.plan.requested, "escalation", length).inc()
-        self.coverage.labels(route).observe(facts.coverage)
+        if facts.coverage is not None:
+            self.coverage.labels(route).observe(facts.coverage)
         if "prefill" in facts.timing_ms:
             self.prefill_s.labels(route).observe(facts.timing_ms["prefill"] / 1000)
         if "ttft" in facts.timing_ms:

@@ -125,14 +125,17 @@ def _count(prompt: Prompt, ask: Ask) -> Counts:
         context_tokens=prompt.context_tokens,
         question_tokens=len(prompt.ids) - prompt.question_start,
         max_new_tokens=ask.max_new_tokens,
+        has_stores=bool(ask.vector_store_ids),
     )
 
 
 def _escalation(
     plan: Plan, counts: Counts, engine_facts: EngineFacts, policy: Policy
 ) -> Plan | None:
-    """Only a retrieval that `auto` chose by length escalates; one fallen back to has no way up."""
+    """Only a retrieval that `auto` chose by length escalates; one fallen back to has no way up,
+    and no other route reads a vector store."""
     is_choice = plan.requested is Fidelity.AUTO and plan.fallback_from is None
+    is_choice = is_choice and not counts.has_stores
     if plan.route is not Route.RETRIEVAL or not is_choice:
         return None
     return escalate(plan, counts, engine_facts, policy)

@@ -28,16 +28,18 @@ class Counts:
     """`context_tokens` of the `prompt_tokens` can be searched: files, documents, long texts.
 
     `question_tokens` are those from the question's start on; earlier turns are before it.
+    `has_stores`: vector stores are searched too, whose tokens nobody counts.
     """
 
     prompt_tokens: int
     context_tokens: int
     question_tokens: int
     max_new_tokens: int | None = None
+    has_stores: bool = False
 
     @property
     def has_context(self) -> bool:
-        return self.context_tokens > 0
+        return self.context_tokens > 0 or self.has_stores
 
     @property
     def least_new_tokens(self) -> int:
@@ -113,6 +115,8 @@ def largest_limit(facts: EngineFacts, policy: Policy) -> int:
 def _wanted(counts: Counts, fidelity: Fidelity, policy: Policy) -> tuple[Route, str]:
     if fidelity is not Fidelity.AUTO:
         return Route(fidelity.value), f"fidelity {fidelity} was asked for"
+    if counts.has_stores:
+        return Route.RETRIEVAL, "vector stores can only be searched"
     num = counts.prompt_tokens
     auto = policy.auto
     if num <= auto.full_max_tokens:
@@ -129,8 +133,9 @@ def _wanted(counts: Counts, fidelity: Fidelity, policy: Policy) -> tuple[Route, 
 def _read_tokens(route: Route, counts: Counts, policy: Policy) -> int:
     if route is not Route.RETRIEVAL:
         return counts.prompt_tokens
-    packed = min(counts.context_tokens, policy.retrieval.total_tokens) + PACKING_TOKENS
-    return counts.prompt_tokens - counts.context_tokens + packed
+    most = policy.retrieval.total_tokens
+    packed = most if counts.has_stores else min(counts.context_tokens, most)
+    return counts.prompt_tokens - counts.context_tokens + packed + PACKING_TOKENS
 
 
 def _room(route: Route, counts: Counts, facts: EngineFacts, policy: Policy) -> int:

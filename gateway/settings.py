@@ -9,7 +9,14 @@ import platformdirs
 from pydantic import SecretStr
 
 PREFIX = "RINGWAY_"
-OTHERS = ("RINGWAY_ENGINE_", "RINGWAY_INGEST_", "RINGWAY_TEST_", "RINGWAY_BASE_URL")
+OTHERS = (
+    "RINGWAY_ENGINE_",
+    "RINGWAY_INGEST_",
+    "RINGWAY_EVENTS_",
+    "RINGWAY_TEST_",
+    "RINGWAY_BENCH_",
+    "RINGWAY_BASE_URL",
+)
 """Names, or beginnings of names, that others read and check."""
 
 
@@ -19,14 +26,17 @@ def _user_data_dir() -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings:
-    """`engine` and `ingest` are the URLs of a gang's face and of the worker's; `data_dir` is the
-    worker's too. `policy` None means the shipped policy."""
+    """`engine` and `ingest` are the URLs of a gang's face and of the worker's; `data_dir`,
+    `database_url` and `blobs_url` are the worker's too: None means inside `data_dir`. `policy`
+    None means the shipped policy."""
 
     host: str = "127.0.0.1"
     port: int = 8080
     engine: str = "http://127.0.0.1:8081"
     ingest: str = "http://127.0.0.1:8082"
     data_dir: Path = field(default_factory=_user_data_dir)
+    database_url: str | None = None
+    blobs_url: str | None = None
     policy: Path | None = None
     api_keys: tuple[SecretStr, ...] = field(default=())
     max_body_bytes: int = 64 * 2**20
@@ -80,6 +90,8 @@ READERS: Mapping[str, Callable[[str], object]] = {
     "engine": str,
     "ingest": str,
     "data_dir": Path,
+    "database_url": str,
+    "blobs_url": str,
     "policy": Path,
     "api_keys": _keys,
     "max_body_bytes": int,

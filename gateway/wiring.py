@@ -38,6 +38,8 @@ async def open_parts(settings: GatewaySettings) -> AsyncIterator[Parts]:
         open_library(
             settings.data_dir,
             searcher=RemoteSearcher(settings.ingest, client),
+            database_url=settings.database_url,
+            blobs_url=settings.blobs_url,
             max_file_bytes=settings.max_upload_bytes,
         ) as library,
     ):

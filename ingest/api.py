@@ -1,14 +1,19 @@
 """What the rest of Ringway may know of ingest: files, their states, the `Library` and errors.
 
 Bytes in, indexed passages out. Knows nothing of chat, routing or OpenAI's wire format.
+`ingest.stores_api` says the same of vector stores, `ingest.uploads_api` of uploads in parts.
 """
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from retrieval.api import SearchRequest, SearchResult
+
+if TYPE_CHECKING:
+    from ingest.stores_api import VectorStores
+    from ingest.uploads_api import Uploads
 
 
 class FileStatus(StrEnum):
@@ -18,13 +23,33 @@ class FileStatus(StrEnum):
     ERROR = "error"
 
 
+class Stage(StrEnum):
+    """What an ingest did last; of a failed one, what it failed at."""
+
+    READING = "reading"
+    INDEXING = "indexing"
+    CHECKING = "checking"
+    DONE = "done"
+
+
+class FailureCode(StrEnum):
+    """Whose fault it was: ours, the type's, or this file's."""
+
+    SERVER_ERROR = "server_error"
+    UNSUPPORTED_FILE = "unsupported_file"
+    INVALID_FILE = "invalid_file"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRecord:
-    """One uploaded file. `cause` is a sentence for people and set exactly when status is ERROR.
+    """One uploaded file. `cause` is a sentence for people, set exactly when status is ERROR,
+    and `failure` with it.
 
-    `digest` is SHA-256 hex of the bytes; `created_at` is Unix seconds. `num_chars` counts the
-    stored text, `num_chunks` what the index holds; both are None until processed. `notes` says
-    what of the file was not read, and why; nothing is skipped in silence.
+    `digest` is SHA-256 hex of the bytes, `text_digest` of the stored text in UTF-8. `created_at`
+    and `expires_at` are Unix seconds; an expired file is missing everywhere. `num_chars` counts
+    the stored text, `num_chunks` what the index holds; all are None until processed. `stage` is
+    None until an attempt began. `notes` says what of the file was not read, and why; nothing is
+    skipped in silence.
     """
 
     id: str
@@ -38,6 +63,11 @@ class FileRecord:
     notes: tuple[str, ...] = ()
     num_chars: int | None = None
     num_chunks: int | None = None
+    text_digest: str | None = None
+    expires_at: int | None = None
+    failure: FailureCode | None = None
+    stage: Stage | None = None
+    attempts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +104,20 @@ class FilePage:
 class Library(Protocol):
     """Every document Ringway holds. Used by the gateway; safe for concurrent use."""
 
-    async def add(self, *, filename: str, purpose: str, body: AsyncIterator[bytes]) -> FileRecord:
+    @property
+    def stores(self) -> "VectorStores": ...
+
+    @property
+    def uploads(self) -> "Uploads": ...
+
+    async def add(
+        self,
+        *,
+        filename: str,
+        purpose: str,
+        body: AsyncIterator[bytes],
+        expires_after_s: int | None = None,
+    ) -> FileRecord:
         """Store the bytes and queue them for ingest; returns with status UPLOADED.
 
         Raises FileTooLarge while reading, having stored nothing.
@@ -96,9 +139,8 @@ class Library(Protocol):
         ...
 
     async def delete(self, file_id: str) -> None:
-        """Invisible at once; chunks, text and blob are gone when it returns, or soon after.
-
-        Raises FileMissing.
+        """Invisible at once, here and in every vector store; chunks, text and blob are gone when
+        it returns, or soon after. Raises FileMissing.
         """
         ...
 
@@ -160,6 +202,14 @@ class FileTooLarge(IngestError):
 
 class PermanentError(IngestError):
     """Trying again cannot help; the message is the file's cause, a sentence for people."""
+
+    failure = FailureCode.INVALID_FILE
+
+
+class UnsupportedFile(PermanentError):
+    """The file is whole, but of a type that nobody here reads."""
+
+    failure = FailureCode.UNSUPPORTED_FILE
 
 
 class TransientError(IngestError):

@@ -10,11 +10,11 @@ Both rows cover the text in order, without gaps and without overlap.
 import hashlib
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ingest.parsing.parsed import Heading
-from retrieval.api import Chunk
+from retrieval.api import LIBRARY, Attribute, Chunk
 
 # Cut after the last match in reach; the earlier pattern is the better place.
 BOUNDARIES = (
@@ -50,6 +50,8 @@ class ChunkSource:
     text: str
     title: str = ""
     outline: Sequence[Heading] = ()
+    collection: str = LIBRARY
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +62,30 @@ class Span:
 
 def chunk(source: ChunkSource, config: ChunkConfig) -> list[Chunk]:
     """The same source always gives the same chunks, ids included. Empty text gives none."""
-    paths = HeadingPaths(source.title, source.outline)
     heading_starts = [heading.start for heading in source.outline]
     cutter = Cutter(source.text, heading_starts, config.min_share)
-    return [
-        Chunk(
-            id=chunk_id(source.document_id, source.generation, span),
+    places = (
+        Place(span, parent)
+        for parent in cutter.cut(Span(0, len(source.text)), config.parent_chars)
+        for span in cutter.cut(parent, config.chunk_chars)
+    )
+    return list(chunks_at(places, source))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What is searched, and the larger run that is read for it."""
+
+    span: Span
+    parent: Span
+
+
+def chunks_at(places: Iterable[Place], source: ChunkSource) -> Iterator[Chunk]:
+    paths = HeadingPaths(source.title, source.outline)
+    for place in places:
+        span, parent = place.span, place.parent
+        yield Chunk(
+            id=chunk_id(source, span),
             document_id=source.document_id,
             generation=source.generation,
             start=span.start,
@@ -74,14 +94,14 @@ def chunk(source: ChunkSource, config: ChunkConfig) -> list[Chunk]:
             parent_stop=parent.stop,
             text=source.text[span.start : span.stop],
             heading=paths.at(span),
+            collection=source.collection,
+            attributes=source.attributes,
         )
-        for parent in cutter.cut(Span(0, len(source.text)), config.parent_chars)
-        for span in cutter.cut(parent, config.chunk_chars)
-    ]
 
 
-def chunk_id(document_id: str, generation: str, span: Span) -> str:
-    name = f"{document_id}\0{generation}\0{span.start}\0{span.stop}"
+def chunk_id(source: ChunkSource, span: Span) -> str:
+    names = (source.collection, source.document_id, source.generation, span.start, span.stop)
+    name = "\0".join(map(str, names))
     return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
@@ -99,13 +119,14 @@ class Cutter:
         start = run.start
         while run.stop - start > max_chars:
             latest = min(start + max_chars, run.stop - min_chars)
-            stop = self._best(start + min_chars, latest)
+            stop = self.best(start + min_chars, latest)
             yield Span(start, stop)
             start = stop
         if start < run.stop:
             yield Span(start, run.stop)
 
-    def _best(self, earliest: int, latest: int) -> int:
+    def best(self, earliest: int, latest: int) -> int:
+        """The best place to cut in [earliest, latest]."""
         first = bisect_left(self._heading_starts, earliest)
         last = bisect_right(self._heading_starts, latest)
         if first < last:

@@ -7,6 +7,7 @@ import httpx
 import msgspec
 
 from ingest.api import InlineSearch
+from ingest.wire import encode_search
 from retrieval.api import QueryRejected, SearchRequest, SearchResult, SearchUnavailable
 
 GRACE_S = 1.0
@@ -43,7 +44,7 @@ class RemoteSearcher:
         self._client = client
 
     async def search(self, request: SearchRequest) -> SearchResult:
-        return await self._ask("/v1/search", _encoder.encode(request), request.deadline_s)
+        return await self._ask("/v1/search", encode_search(request), request.deadline_s)
 
     async def search_inline(self, request: InlineSearch) -> SearchResult:
         return await self._ask("/v1/search/inline", _encoder.encode(request), request.deadline_s)

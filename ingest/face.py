@@ -15,11 +15,14 @@ from ingest.api import InlineSearch
 from ingest.client import Fault
 from ingest.jobs import JobState
 from ingest.library import InlineSide
-from retrieval.api import QueryRejected, Searcher, SearchRequest, SearchResult, SearchUnavailable
+from ingest.wire import decode_search
+from retrieval.api import QueryRejected, Searcher, SearchResult, SearchUnavailable
 
 MAX_BODY_BYTES = 256 << 20
 
 Question = TypeVar("Question")
+
+_inline = msgspec.json.Decoder(InlineSearch)
 
 
 class Refusal(Exception):
@@ -79,7 +82,7 @@ class Face:
 
     async def search(self, request: Request) -> Response:
         async def answer() -> SearchResult:
-            question = _decode(await _body(request), SearchRequest)
+            question = _decoded(await _body(request), decode_search)
             searcher = self._services.searcher
             if searcher is None:
                 raise SearchUnavailable("the embedding model is still loading")
@@ -89,7 +92,7 @@ class Face:
 
     async def search_inline(self, request: Request) -> Response:
         async def answer() -> SearchResult:
-            question = _decode(await _body(request), InlineSearch)
+            question = _decoded(await _body(request), _inline.decode)
             inline = self._services.inline
             if inline is None:
                 raise SearchUnavailable("the embedding model is still loading")
@@ -145,9 +148,9 @@ async def _body(request: Request) -> bytes:
     return bytes(body)
 
 
-def _decode(body: bytes, question: type[Question]) -> Question:
+def _decoded(body: bytes, decode: Callable[[bytes], Question]) -> Question:
     try:
-        return msgspec.json.decode(body, type=question)
+        return decode(body)
     except msgspec.DecodeError as error:
         raise Refusal(400, Fault(code="invalid_request", message=str(error))) from error
 

@@ -3,20 +3,25 @@
 import hashlib
 import re
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ingest.api import (
+    FailureCode,
     FileMissing,
     FilePage,
     FileRecord,
     FileStatus,
     FileTooLarge,
     InlineSearch,
+    Stage,
     StoredText,
     refuse_unprocessed,
 )
+from ingest.fake_stores import FakeVectorStores
+from ingest.fake_uploads import FakeUploads
 from ingest.ledger import new_file_id
+from ingest.uploads_api import UploadRecord
 from retrieval.api import Passage, QueryRejected, SearchRequest, SearchResult
 
 PARAGRAPH = re.compile(r"\S(?:.|\n(?!\s*\n))*")
@@ -36,10 +41,23 @@ class FakeLibrary:
     Files added between `hold()` and `resume()` stay UPLOADED until then.
     """
 
-    def __init__(self, *, max_file_bytes: int = 1 << 20) -> None:
+    def __init__(
+        self, *, max_file_bytes: int = 1 << 20, clock: Callable[[], float] = time.time
+    ) -> None:
         self._max_file_bytes = max_file_bytes
+        self._clock = clock
         self._files: dict[str, FakeFile] = {}
         self._waiting: list[FakeFile] | None = None
+        self._stores = FakeVectorStores(self._record, self._text, _search, clock=clock)
+        self._uploads = FakeUploads(self._enter, self._record, clock=clock)
+
+    @property
+    def stores(self) -> FakeVectorStores:
+        return self._stores
+
+    @property
+    def uploads(self) -> FakeUploads:
+        return self._uploads
 
     def hold(self) -> None:
         self._waiting = self._waiting or []
@@ -49,19 +67,28 @@ class FakeLibrary:
             _ingest(file)
         self._waiting = None
 
-    async def add(self, *, filename: str, purpose: str, body: AsyncIterator[bytes]) -> FileRecord:
+    async def add(
+        self,
+        *,
+        filename: str,
+        purpose: str,
+        body: AsyncIterator[bytes],
+        expires_after_s: int | None = None,
+    ) -> FileRecord:
         raw = bytearray()
         async for piece in body:
             raw += piece
             if len(raw) > self._max_file_bytes:
                 raise FileTooLarge(limit_bytes=self._max_file_bytes)
+        now = int(self._clock())
         record = FileRecord(
             id=new_file_id(),
             filename=filename,
             purpose=purpose,
             num_bytes=len(raw),
             digest=hashlib.sha256(raw).hexdigest(),
-            created_at=int(time.time()),
+            created_at=now,
+            expires_at=None if expires_after_s is None else now + expires_after_s,
             status=FileStatus.UPLOADED,
         )
         file = self._files[record.id] = FakeFile(record, bytes(raw))
@@ -77,7 +104,7 @@ class FakeLibrary:
     async def list(
         self, *, after: str | None, limit: int, ascending: bool, purpose: str | None
     ) -> FilePage:
-        records = [file.record for file in self._files.values()]
+        records = [file.record for file in self._files.values() if self._lives(file)]
         if not ascending:
             records.reverse()
         if after is not None:
@@ -100,9 +127,10 @@ class FakeLibrary:
         return StoredText(file_id, file.record.filename, file.text)
 
     async def search(self, request: SearchRequest) -> SearchResult:
+        scope = self._files if request.document_ids is None else request.document_ids
         texts = {
             file_id: file.text
-            for file_id in request.document_ids
+            for file_id in scope
             if (file := self._files.get(file_id)) is not None and file.text is not None
         }
         return _search(texts, request.query, request.top_k)
@@ -111,10 +139,31 @@ class FakeLibrary:
         texts = {document.id: document.text for document in request.documents}
         return _search(texts, request.query, request.top_k)
 
+    async def _enter(self, upload: UploadRecord, raw: bytes) -> FileRecord:
+        async def body() -> AsyncIterator[bytes]:
+            yield raw
+
+        return await self.add(
+            filename=upload.filename,
+            purpose=upload.purpose,
+            body=body(),
+            expires_after_s=upload.file_expires_after_s,
+        )
+
+    def _record(self, file_id: str) -> FileRecord:
+        return self._find(file_id).record
+
+    def _text(self, file_id: str) -> str:
+        return self._find(file_id).text or ""
+
     def _find(self, file_id: str) -> FakeFile:
-        if file_id not in self._files:
+        file = self._files.get(file_id)
+        if file is None or not self._lives(file):
             raise FileMissing(file_id)
-        return self._files[file_id]
+        return file
+
+    def _lives(self, file: FakeFile) -> bool:
+        return file.record.expires_at is None or file.record.expires_at > self._clock()
 
 
 def _ingest(file: FakeFile) -> None:
@@ -124,12 +173,22 @@ def _ingest(file: FakeFile) -> None:
     except UnicodeDecodeError as error:
         cause = f"The text is UTF-8 but broken at byte {error.start}."
     if cause is not None:
-        file.record = replace(file.record, status=FileStatus.ERROR, cause=cause)
+        file.record = replace(
+            file.record,
+            status=FileStatus.ERROR,
+            cause=cause,
+            failure=FailureCode.INVALID_FILE,
+            stage=Stage.READING,
+            attempts=1,
+        )
         return
     file.text = text
     file.record = replace(
         file.record,
         status=FileStatus.PROCESSED,
+        stage=Stage.DONE,
+        attempts=1,
+        text_digest=file.record.digest,
         num_chars=len(text),
         num_chunks=len(list(PARAGRAPH.finditer(text))),
     )

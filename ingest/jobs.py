@@ -6,18 +6,34 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
 
-from sqlalchemy import ColumnElement, Connection, and_, exists, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    and_,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from ingest.database import Database
 from ingest.retry import RetryPolicy, delay_before
 from ingest.schema import files, jobs
+from retrieval.api import LIBRARY
 
 FIRST_CANDIDATES = 8
 
 
 class JobKind(StrEnum):
+    """PLACE brings a file's place in a vector store in line with what its row says."""
+
     INGEST = "ingest"
     DELETE = "delete"
+    PLACE = "place"
 
 
 class JobState(StrEnum):
@@ -29,13 +45,17 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One leased job. `attempts` counts this one; with the owner it names the lease."""
+    """One leased job. `attempts` counts this one; with the owner it names the lease.
+
+    `collection` is the vector store's id for PLACE, else the library.
+    """
 
     id: str
     kind: JobKind
     file_id: str
     attempts: int
     owner: str
+    collection: str = LIBRARY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +69,8 @@ class QueueConfig:
 
 
 class JobQueue:
-    """At most one job of a file is leased at a time, so a delete never overtakes an ingest.
+    """At most one job of a file in a collection is leased at a time, so a delete never overtakes
+    an ingest; a PLACE waits until the file was read.
 
     Every change is one UPDATE guarded by the lease it was made under: a worker that lost its
     lease changes nothing.
@@ -80,19 +101,19 @@ class JobQueue:
 
     async def lease(self) -> Job | None:
         """Take the job that has waited longest, or one whose worker fell silent."""
-        for job_id in await self._database.run(self._candidates):
-            job = await self._try_lease(job_id)
+        for job_id, file_id in await self._database.run(self._candidates):
+            job = await self._try_lease(job_id, file_id)
             if job is not None:
                 return job
         return None
 
     async def beat(self, job: Job) -> bool:
         """Prolong the lease. False: it is lost, or the file was deleted; stop the work."""
-        wanted = or_(jobs.c.kind == JobKind.DELETE, _file_lives())
+        wanted = or_(jobs.c.kind != JobKind.INGEST, _file_lives())
         return await self._change(job, wanted, lease_until=self._clock() + self._config.lease_s)
 
     async def complete(self, job: Job) -> bool:
-        return await self._settle(job, state=JobState.DONE)
+        return await self._settle(job, state=JobState.DONE, settled_at=self._clock())
 
     async def release(self, job: Job) -> bool:
         """Give the job back as if it had not been taken: the worker stops, the job is fine."""
@@ -116,11 +137,34 @@ class JobQueue:
 
     async def bury(self, job: Job, cause: str) -> bool:
         """Keep the job as a dead letter; nobody runs it again."""
-        return await self._settle(job, state=JobState.DEAD, cause=cause)
+        return await self._settle(job, state=JobState.DEAD, cause=cause, settled_at=self._clock())
 
     async def reclaim(self) -> int:
         """Expire every lease at once. Only for a worker that knows it is the only one."""
         statement = update(jobs).where(jobs.c.state == JobState.LEASED).values(lease_until=0.0)
+        return await self._database.run(lambda connection: connection.execute(statement).rowcount)
+
+    async def revive(self, buried_before: float) -> int:
+        """Run dead letters once more, all their attempts: what failed stays failed, but what it
+        left is removed. Returns how many."""
+        buried = (jobs.c.state == JobState.DEAD) & (jobs.c.settled_at < buried_before)
+        statement = (
+            update(jobs)
+            .where(buried)
+            .values(
+                state=JobState.QUEUED, attempts=0, next_attempt_at=self._clock(), settled_at=None
+            )
+        )
+        return await self._database.run(lambda connection: connection.execute(statement).rowcount)
+
+    async def trim(self, *, done_before: float, dead_before: float) -> int:
+        """Forget jobs that ended before these times; returns how many."""
+        statement = delete(jobs).where(
+            or_(
+                and_(jobs.c.state == JobState.DONE, jobs.c.settled_at < done_before),
+                and_(jobs.c.state == JobState.DEAD, jobs.c.settled_at < dead_before),
+            )
+        )
         return await self._database.run(lambda connection: connection.execute(statement).rowcount)
 
     async def depth(self) -> dict[JobState, int]:
@@ -129,29 +173,38 @@ class JobQueue:
         rows = await self._database.run(lambda connection: connection.execute(statement).all())
         return dict.fromkeys(JobState, 0) | {JobState(state): count for state, count in rows}
 
-    def _candidates(self, connection: Connection) -> list[str]:
+    def _candidates(self, connection: Connection) -> list[tuple[str, str]]:
         statement = (
-            select(jobs.c.id)
+            select(jobs.c.id, jobs.c.file_id)
             .where(self._due())
             .order_by(jobs.c.next_attempt_at, jobs.c.created_at)
             .limit(FIRST_CANDIDATES)
         )
-        return list(connection.execute(statement).scalars())
+        return [(row.id, row.file_id) for row in connection.execute(statement)]
 
     def _due(self) -> ColumnElement[bool]:
         now = self._clock()
         waiting = and_(jobs.c.state == JobState.QUEUED, jobs.c.next_attempt_at <= now)
         abandoned = and_(jobs.c.state == JobState.LEASED, jobs.c.lease_until < now)
         other = jobs.alias("other")
-        busy = exists().where(
-            other.c.file_id == jobs.c.file_id,
-            other.c.id != jobs.c.id,
+        is_running = and_(
+            other.c.collection == jobs.c.collection,
             other.c.state == JobState.LEASED,
             other.c.lease_until >= now,
         )
-        return and_(or_(waiting, abandoned), ~busy)
+        is_unread = and_(
+            jobs.c.kind == JobKind.PLACE,
+            other.c.kind == JobKind.INGEST,
+            other.c.state.in_([JobState.QUEUED, JobState.LEASED]),
+        )
+        is_blocked = exists().where(
+            other.c.file_id == jobs.c.file_id,
+            other.c.id != jobs.c.id,
+            or_(is_running, is_unread),
+        )
+        return and_(or_(waiting, abandoned), ~is_blocked)
 
-    async def _try_lease(self, job_id: str) -> Job | None:
+    async def _try_lease(self, job_id: str, file_id: str) -> Job | None:
         statement = (
             update(jobs)
             .where(jobs.c.id == job_id, self._due())
@@ -161,17 +214,23 @@ class JobQueue:
                 lease_until=self._clock() + self._config.lease_s,
                 attempts=jobs.c.attempts + 1,
             )
-            .returning(jobs.c.kind, jobs.c.file_id, jobs.c.attempts)
+            .returning(jobs.c.kind, jobs.c.attempts, jobs.c.collection)
         )
-        row = await self._database.run(lambda connection: connection.execute(statement).first())
+
+        def work(connection: Connection) -> Row[tuple[str, int, str]] | None:
+            _one_lease_at_a_time(connection, file_id)
+            return connection.execute(statement).first()
+
+        row = await self._database.run(work)
         if row is None:
             return None
         return Job(
             id=job_id,
             kind=JobKind(row.kind),
-            file_id=row.file_id,
+            file_id=file_id,
             attempts=row.attempts,
             owner=self._owner,
+            collection=row.collection,
         )
 
     async def _settle(self, job: Job, **values: object) -> bool:
@@ -194,12 +253,21 @@ class JobQueue:
         )
 
 
-def insert_job(connection: Connection, file_id: str, kind: JobKind, now: float) -> None:
+def _one_lease_at_a_time(connection: Connection, file_id: str) -> None:
+    """SQLite has one writer; elsewhere two leases of one file's jobs could pass each other."""
+    if connection.dialect.name != "sqlite":
+        connection.execute(select(files.c.seq).where(files.c.id == file_id).with_for_update())
+
+
+def insert_job(
+    connection: Connection, file_id: str, kind: JobKind, now: float, collection: str = LIBRARY
+) -> None:
     connection.execute(
         insert(jobs).values(
             id=f"job-{secrets.token_hex(12)}",
             kind=kind,
             file_id=file_id,
+            collection=collection,
             state=JobState.QUEUED,
             attempts=0,
             next_attempt_at=now,
@@ -216,7 +284,11 @@ def drop_waiting_ingest(connection: Connection, file_id: str) -> None:
             jobs.c.kind == JobKind.INGEST,
             jobs.c.state == JobState.QUEUED,
         )
-        .values(state=JobState.DONE, cause="the file was deleted")
+        .values(
+            state=JobState.DONE,
+            cause="the file was deleted",
+            settled_at=jobs.c.next_attempt_at,
+        )
     )
 
 

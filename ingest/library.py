@@ -7,6 +7,7 @@ import builtins
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -22,7 +23,11 @@ from ingest.api import (
 )
 from ingest.blobs import BlobMissing, BlobStore
 from ingest.ledger import Ledger, new_file_id
+from ingest.library_stores import LocalVectorStores
+from ingest.library_uploads import LocalUploads
+from ingest.stores_ledger import StoresLedger
 from ingest.texts import TextStore, upload_key
+from ingest.uploads_ledger import UploadsLedger
 from retrieval.api import (
     Searcher,
     SearchRequest,
@@ -45,6 +50,8 @@ class LibraryParts:
     """What a library works with. `nudge` tells a worker that a job waits; it may fail unseen."""
 
     ledger: Ledger
+    stores: StoresLedger
+    uploads: UploadsLedger
     blobs: BlobStore
     texts: TextStore
     searcher: Searcher
@@ -59,25 +66,45 @@ class LocalLibrary:
     def __init__(self, parts: LibraryParts, *, clock: Callable[[], float] = time.time) -> None:
         self._parts = parts
         self._clock = clock
+        self._stores = LocalVectorStores(parts.stores, parts.searcher, self._nudge)
+        self._uploads = LocalUploads(parts.uploads, parts.blobs, self._nudge, clock=clock)
 
-    async def add(self, *, filename: str, purpose: str, body: AsyncIterator[bytes]) -> FileRecord:
+    @property
+    def stores(self) -> LocalVectorStores:
+        return self._stores
+
+    @property
+    def uploads(self) -> LocalUploads:
+        return self._uploads
+
+    async def add(
+        self,
+        *,
+        filename: str,
+        purpose: str,
+        body: AsyncIterator[bytes],
+        expires_after_s: int | None = None,
+    ) -> FileRecord:
         file_id = new_file_id()
         key = upload_key(file_id)
         blobs = self._parts.blobs
         stored = await blobs.put_stream(key, body, limit_bytes=self._parts.max_file_bytes)
+        now = int(self._clock())
         record = FileRecord(
             id=file_id,
             filename=filename,
             purpose=purpose,
             num_bytes=stored.num_bytes,
             digest=stored.digest,
-            created_at=int(self._clock()),
+            created_at=now,
+            expires_at=None if expires_after_s is None else now + expires_after_s,
             status=FileStatus.UPLOADED,
         )
         try:
             await self._parts.ledger.add(record)
         except TransientError:
-            await blobs.delete(key)
+            with suppress(TransientError):
+                await blobs.delete(key)
             raise
         await self._nudge()
         return record
@@ -115,9 +142,11 @@ class LocalLibrary:
 
     async def search(self, request: SearchRequest) -> SearchResult:
         check_query(request.query)
-        scope = await self._visible(request.document_ids)
-        if not scope:
-            return SearchResult(passages=[], evidence=0.0, num_searched=0, seconds=0.0)
+        scope = request.document_ids
+        if scope is not None:
+            scope = await self._visible(scope)
+            if not scope:
+                return SearchResult(passages=[], evidence=0.0, num_searched=0, seconds=0.0)
         found = await self._parts.searcher.search(replace(request, document_ids=scope))
         still = set(await self._visible({passage.document_id for passage in found.passages}))
         kept = [passage for passage in found.passages if passage.document_id in still]

@@ -8,18 +8,26 @@ import asyncio
 import hashlib
 import logging
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
-from ingest.api import FileMissing, FileRecord, FileStatus, PermanentError, TransientError
+from ingest.api import (
+    FileMissing,
+    FileRecord,
+    FileStatus,
+    PermanentError,
+    Stage,
+    TransientError,
+)
 from ingest.blobs import BlobMissing, BlobStore
 from ingest.chunking import ChunkConfig, ChunkSource, chunk
+from ingest.indexing import Indexer, Shelf
 from ingest.ledger import Ledger, Outcome
 from ingest.parsing.parsed import Parsed
 from ingest.parsing.sandbox import Sandbox
-from ingest.texts import CachedTexts, KeptText, TextStore, upload_key
-from retrieval.api import Chunk, EmbeddedChunk, Embedder, SearchUnavailable, Store
+from ingest.texts import CachedTexts, KeptText, TextStore, upload_key, vectors_prefix
+from retrieval.api import Chunk, Embedder, Store
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +64,9 @@ class Pipeline:
         self._rooms = rooms
         self._config = config
         self._clock = clock
-        self._indexing = asyncio.Lock()
+        self.indexer = Indexer(
+            rooms.embedder, rooms.store, rooms.search_text, batch_chunks=config.batch_chunks
+        )
 
     async def ingest(self, file_id: str) -> None:
         """Raises PermanentError (the file's cause) or TransientError."""
@@ -66,6 +76,9 @@ class Pipeline:
             return
         record = entry.record
         generation = generation_of(record.digest, self._rooms.embedder.identity)
+        if record.status is FileStatus.ERROR:
+            await self.discard(file_id)
+            return
         if record.status is FileStatus.PROCESSED:
             if entry.generation == generation:
                 return
@@ -73,11 +86,15 @@ class Pipeline:
             return
         parsed = await self._parse(record)
         chunks = await self._keep(record, generation, parsed)
-        await self._index(file_id, generation, chunks)
+        await self._rooms.ledger.reach(file_id, Stage.INDEXING)
+        await self.indexer.write(chunks)
+        await self._rooms.ledger.reach(file_id, Stage.CHECKING)
+        await self.indexer.check(Shelf(file_id), generation, len(chunks))
         outcome = Outcome(
             generation=generation,
             num_chars=len(parsed.text),
             num_chunks=len(chunks),
+            text_digest=await asyncio.to_thread(digest_of, parsed.text),
             notes=tuple(parsed.notes),
         )
         await self._publish(file_id, outcome)
@@ -86,20 +103,22 @@ class Pipeline:
         """Remove all that a tombstoned file left; nothing for one that lives. Idempotent."""
         if not await self._rooms.ledger.is_deleted(file_id):
             return
-        await self._clear(file_id)
-        await self._rooms.blobs.delete(upload_key(file_id))
-        await self._rooms.ledger.purge(file_id, self._clock())
+        ledger, blobs = self._rooms.ledger, self._rooms.blobs
+        await ledger.leave_stores(file_id, self._clock())
+        await self._clear(file_id, await ledger.digest(file_id))
+        async for blob in blobs.list(vectors_prefix(file_id)):
+            await blobs.delete(blob.key)
+        await blobs.delete(upload_key(file_id))
+        await ledger.purge(file_id, self._clock())
         logger.info("file removed", extra={"file_id": file_id})
 
     async def discard(self, file_id: str) -> None:
         """Take back what a failed run wrote; a file in ERROR has no chunks and no text."""
-        await self._clear(file_id)
+        await self._clear(file_id, await self._rooms.ledger.digest(file_id))
 
-    async def _clear(self, file_id: str) -> None:
-        try:
-            await self._rooms.store.delete(file_id)
-        except SearchUnavailable as error:
-            raise TransientError(f"the index does not delete: {error}") from error
+    async def _clear(self, file_id: str, digest: str) -> None:
+        generation = generation_of(digest, self.indexer.embedder)
+        await self.indexer.remove(Shelf(file_id), generation=generation)
         await self._rooms.texts.delete(file_id)
         self._rooms.cache.forget(file_id)
 
@@ -142,30 +161,12 @@ class Pipeline:
         self._rooms.cache.forget(record.id)
         return chunks
 
-    async def _index(self, file_id: str, generation: str, chunks: Sequence[Chunk]) -> None:
-        store = self._rooms.store
-        try:
-            for batch in batches(chunks, self._config.batch_chunks):
-                async with self._indexing:
-                    texts = [self._rooms.search_text(each) for each in batch]
-                    vectors = await self._rooms.embedder.embed(texts)
-                    pairs = zip(batch, vectors, strict=True)
-                    await store.write([EmbeddedChunk(each, vector) for each, vector in pairs])
-            num_found = await store.count(file_id, generation)
-        except SearchUnavailable as error:
-            raise TransientError(f"the index does not answer: {error}") from error
-        if num_found != len(chunks):
-            raise TransientError(f"the index holds {num_found} of {len(chunks)} chunks")
-
     async def _publish(self, file_id: str, outcome: Outcome) -> None:
         if not await self._rooms.ledger.finish(file_id, outcome):
             logger.info("file deleted while it was read", extra={"file_id": file_id})
-            await self._clear(file_id)
+            await self.discard(file_id)
             return
-        try:
-            await self._rooms.store.delete(file_id, keep_generation=outcome.generation)
-        except SearchUnavailable as error:
-            raise TransientError(f"the index does not delete: {error}") from error
+        await self.indexer.remove(Shelf(file_id), keep_generation=outcome.generation)
         logger.info(
             "file processed",
             extra={
@@ -181,6 +182,5 @@ def generation_of(digest: str, embedder: str) -> str:
     return hashlib.sha256(f"{digest}\0{VERSION}\0{embedder}".encode()).hexdigest()[:32]
 
 
-def batches(chunks: Sequence[Chunk], size: int) -> Iterator[Sequence[Chunk]]:
-    for first in range(0, len(chunks), size):
-        yield chunks[first : first + size]
+def digest_of(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

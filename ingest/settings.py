@@ -7,6 +7,8 @@ from pathlib import Path
 import msgspec
 
 from ingest.database import sqlite_url
+from retrieval.config import KnnEngine, OpenSearchConfig, OpenSearchKind
+from retrieval.wiring import Place
 
 PREFIX = "RINGWAY_INGEST_"
 
@@ -19,9 +21,29 @@ class IngestSettings:
     database_url: str | None = field(default=None, repr=False)
     """None is SQLite in `data_dir`."""
 
+    blobs_url: str | None = None
+    """`s3://bucket/prefix`; None is a folder in `data_dir`."""
+
     embedder: str | None = None
     """A sentence-transformers folder or hub id; None is the bundled model."""
 
+    reranker: str | None = None
+    """A folder with a cross-encoder; None searches without one."""
+
+    opensearch_url: str | None = field(default=None, repr=False)
+    """None is the embedded index in `data_dir`. May carry `user:password@`."""
+
+    opensearch_kind: OpenSearchKind = OpenSearchKind.CLUSTER
+    opensearch_engine: KnnEngine | None = None
+    """None is lucene on a cluster, faiss on Serverless."""
+
+    opensearch_alias: str = "ringway-chunks"
+    opensearch_aws_region: str | None = None
+    """Signs requests with the AWS credentials of the environment."""
+
+    opensearch_ca_certs: str | None = None
+    opensearch_shards: int = 1
+    opensearch_replicas: int = 0
     max_file_bytes: int = 512 << 20
     lanes: int = 2
     poll_s: float = 1.0
@@ -40,7 +62,8 @@ class IngestSettings:
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
-            if isinstance(value, int | float) and value <= 0:
+            least = 0 if each.name == "opensearch_replicas" else 1e-9
+            if isinstance(value, int | float) and value < least:
                 raise ValueError(f"{each.name} must be positive, not {value}")
 
     @property
@@ -48,12 +71,29 @@ class IngestSettings:
         return self.database_url or sqlite_url(self.data_dir / "metadata.db")
 
     @property
-    def blobs_dir(self) -> Path:
-        return self.data_dir / "blobs"
+    def blobs(self) -> str | Path:
+        return self.blobs_url or self.data_dir / "blobs"
 
     @property
     def index_dir(self) -> Path:
         return self.data_dir / "index"
+
+    @property
+    def index_place(self) -> Place:
+        """The folder, or the OpenSearch when one is named."""
+        if self.opensearch_url is None:
+            return self.index_dir
+        is_cluster = self.opensearch_kind is OpenSearchKind.CLUSTER
+        return OpenSearchConfig(
+            url=self.opensearch_url,
+            kind=self.opensearch_kind,
+            engine=self.opensearch_engine or (KnnEngine.LUCENE if is_cluster else KnnEngine.FAISS),
+            alias=self.opensearch_alias,
+            aws_region=self.opensearch_aws_region,
+            ca_certs=self.opensearch_ca_certs,
+            shards=self.opensearch_shards,
+            replicas=self.opensearch_replicas,
+        )
 
 
 def settings_from(environ: Mapping[str, str], *, data_dir: Path | None = None) -> IngestSettings:

@@ -89,3 +89,8 @@ def upload_key(file_id: str) -> str:
 
 def text_key(file_id: str) -> str:
     return f"text/{file_id}"
+
+
+def vectors_prefix(file_id: str) -> str:
+    """Vectors that are kept for a file's chunks in vector stores lie under this."""
+    return f"vectors/{file_id}/"

@@ -5,7 +5,8 @@ import fcntl
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from pathlib import Path
 from random import Random
 
 from starlette.types import ASGIApp
@@ -14,19 +15,32 @@ from ingest.blobs import BlobStore
 from ingest.chunking import ChunkConfig
 from ingest.database import Database
 from ingest.face import Services, create_app
+from ingest.handler import JobHandler
 from ingest.inline import InlineConfig, InlineSearcher
 from ingest.jobs import JobQueue, QueueConfig
 from ingest.ledger import Ledger
 from ingest.parsing.parsed import ParseLimits
 from ingest.parsing.sandbox import Sandbox
 from ingest.pipeline import Pipeline, PipelineConfig, Rooms
+from ingest.placements import Placements
+from ingest.placing import Placer, PlacingRooms
 from ingest.retry import RetryPolicy
 from ingest.settings import IngestSettings
+from ingest.sweep import SweepConfig, Sweeper, SweepRooms
 from ingest.texts import CachedTexts, TextStore
+from ingest.tokens import EmbedderTokens
+from ingest.uploads_ledger import UploadsLedger
 from ingest.worker import Worker, WorkerConfig
 from retrieval.config import EmbedderConfig
+from retrieval.migration import Migration, Progress
 from retrieval.stores.rows import search_text
-from retrieval.wiring import load_embedder, make_searcher, open_store
+from retrieval.wiring import (
+    load_embedder,
+    load_reranker,
+    make_searcher,
+    migrate_index,
+    open_store,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -61,10 +75,12 @@ async def _run(settings: IngestSettings, database: Database, serve: Serve) -> No
     async with asyncio.TaskGroup() as group:
         serving = group.create_task(serve(create_app(services)))
         try:
-            async with _built_worker(settings, database, queue, services) as worker:
+            async with _built_worker(settings, database, queue, services) as (worker, sweeper):
                 services.nudge = worker.nudge
                 working = group.create_task(worker.run())
+                sweeping = group.create_task(sweeper.run())
                 await asyncio.wait((serving, working), return_when=asyncio.FIRST_COMPLETED)
+                sweeping.cancel()
                 worker.stop()
                 await working
         finally:
@@ -74,43 +90,85 @@ async def _run(settings: IngestSettings, database: Database, serve: Serve) -> No
 @asynccontextmanager
 async def _built_worker(
     settings: IngestSettings, database: Database, queue: JobQueue, services: Services
-) -> AsyncIterator[Worker]:
+) -> AsyncIterator[tuple[Worker, Sweeper]]:
     embedder = await load_embedder(EmbedderConfig(model=settings.embedder))
-    store = await open_store(settings.index_dir, embedder)
-    blobs = BlobStore.in_folder(settings.blobs_dir)
+    store = await open_store(settings.index_place, embedder)
+    blobs = await BlobStore.connect(settings.blobs)
     texts = TextStore(blobs)
     cache = CachedTexts(texts)
     chunks = ChunkConfig(chunk_chars=settings.chunk_chars, parent_chars=settings.parent_chars)
-    ledger = Ledger(database)
     try:
         async with Sandbox(_parse_limits(settings)) as sandbox:
-            pipeline = Pipeline(
-                Rooms(
-                    ledger=ledger,
-                    blobs=blobs,
-                    texts=texts,
-                    cache=cache,
-                    sandbox=sandbox,
-                    embedder=embedder,
-                    store=store,
-                    search_text=search_text,
-                ),
-                PipelineConfig(chunks=chunks),
-                clock=time.time,
+            rooms = Rooms(
+                ledger=Ledger(database),
+                blobs=blobs,
+                texts=texts,
+                cache=cache,
+                sandbox=sandbox,
+                embedder=embedder,
+                store=store,
+                search_text=search_text,
             )
+            pipeline = Pipeline(rooms, PipelineConfig(chunks=chunks), clock=time.time)
             inline_config = InlineConfig(
                 chunks=chunks,
                 num_embedded=settings.inline_embedded,
                 cache_bytes=settings.inline_cache_bytes,
             )
             services.inline = InlineSearcher(embedder, search_text, inline_config)
-            services.searcher = make_searcher(store, embedder, cache)
+            reranker = await load_reranker(settings.reranker) if settings.reranker else None
+            services.searcher = make_searcher(store, embedder, cache, reranker=reranker)
             num_abandoned = await queue.reclaim()
             logger.info("ingest ready", extra={"abandoned_jobs": num_abandoned})
             config = WorkerConfig(lanes=settings.lanes, poll_s=settings.poll_s)
-            yield Worker(queue, ledger, pipeline, config)
+            handler = await make_handler(settings, database, rooms, pipeline)
+            yield Worker(queue, handler, config), _sweeper(database, queue, rooms)
     finally:
         await store.aclose()
+
+
+async def make_handler(
+    settings: IngestSettings, database: Database, rooms: Rooms, pipeline: Pipeline
+) -> JobHandler:
+    """What runs every kind of job, around this pipeline."""
+    placer = Placer(
+        PlacingRooms(
+            ledger=rooms.ledger,
+            placements=Placements(database, clock=time.time),
+            blobs=rooms.blobs,
+            texts=rooms.texts,
+            indexer=pipeline.indexer,
+            spans=await asyncio.to_thread(EmbedderTokens.load, settings.embedder),
+        )
+    )
+    return JobHandler(rooms.ledger, pipeline, placer)
+
+
+def _sweeper(database: Database, queue: JobQueue, rooms: Rooms) -> Sweeper:
+    return Sweeper(
+        SweepRooms(
+            ledger=rooms.ledger,
+            placements=Placements(database, clock=time.time),
+            uploads=UploadsLedger(database, clock=time.time),
+            queue=queue,
+            blobs=rooms.blobs,
+        ),
+        SweepConfig(),
+        clock=time.time,
+    )
+
+
+async def migrate(
+    settings: IngestSettings, progress: Progress, *, restart: bool, writers_stopped: bool
+) -> Migration:
+    """Re-embed the index with the configured embedder. Raises DataDirBusy when the index is in
+    the data directory and a worker has it; MigrationRefused; SearchUnavailable."""
+    place = settings.index_place
+    with _only_worker(settings) if isinstance(place, Path) else nullcontext():
+        embedder = await load_embedder(EmbedderConfig(model=settings.embedder))
+        return await migrate_index(
+            place, embedder, progress, restart=restart, writers_stopped=writers_stopped
+        )
 
 
 def _queue_config(settings: IngestSettings) -> QueueConfig:

@@ -2,13 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from ingest.api import IngestError, PermanentError, TransientError
-from ingest.jobs import Job, JobKind, JobQueue
-from ingest.ledger import Ledger
+from ingest.api import FailureCode, IngestError, PermanentError, TransientError
+from ingest.jobs import Job, JobQueue
 
 logger = logging.getLogger(__name__)
 
@@ -16,13 +14,21 @@ BEATS_PER_LEASE = 3
 
 
 class Handler(Protocol):
-    """The work behind a job; `ingest.pipeline.Pipeline` is one."""
+    """The work behind jobs; `ingest.handler.JobHandler` is one."""
 
-    async def ingest(self, file_id: str) -> None: ...
+    async def run(self, job: Job) -> None:
+        """Raises PermanentError or TransientError."""
+        ...
 
-    async def delete(self, file_id: str) -> None: ...
+    async def fail(self, job: Job, error: PermanentError) -> None:
+        """The job will not be run again: record why, and take back what it wrote."""
+        ...
 
-    async def discard(self, file_id: str) -> None: ...
+
+class GaveUp(PermanentError):
+    """No attempt is left."""
+
+    failure = FailureCode.SERVER_ERROR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +49,8 @@ class LeaseLost(IngestError):
 
 
 class Worker:
-    def __init__(
-        self, queue: JobQueue, ledger: Ledger, handler: Handler, config: WorkerConfig
-    ) -> None:
+    def __init__(self, queue: JobQueue, handler: Handler, config: WorkerConfig) -> None:
         self._queue = queue
-        self._ledger = ledger
         self._handler = handler
         self._config = config
         self._nudged = asyncio.Event()
@@ -103,7 +106,7 @@ class Worker:
             if self._queue.is_exhausted(job):
                 await self._give_up(job, "the worker stopped each time it read the file")
                 return
-            await self._held(job, self._work_of(job))
+            await self._held(job)
             await self._queue.complete(job)
         except asyncio.CancelledError:
             await asyncio.shield(self._queue.release(job))
@@ -112,26 +115,19 @@ class Worker:
             await self._queue.complete(job)
             logger.info("job dropped", extra=_fields(job))
         except PermanentError as error:
-            await self._fail(job, str(error))
+            await self._fail(job, error)
         except TransientError as error:
             await self._again(job, str(error))
         except Exception as error:
             logger.exception("job failed", extra=_fields(job))
             await self._again(job, f"an unexpected {type(error).__name__}")
 
-    def _work_of(self, job: Job) -> Callable[[str], Awaitable[None]]:
-        match job.kind:
-            case JobKind.INGEST:
-                return self._handler.ingest
-            case JobKind.DELETE:
-                return self._handler.delete
-
-    async def _held(self, job: Job, work: Callable[[str], Awaitable[None]]) -> None:
+    async def _held(self, job: Job) -> None:
         """Run the work while its lease is prolonged; stop it when the lease is lost."""
         try:
             async with asyncio.TaskGroup() as group:
                 beating = group.create_task(self._beat(job))
-                await work(job.file_id)
+                await self._handler.run(job)
                 beating.cancel()
         except BaseExceptionGroup as group_error:
             raise _single(group_error) from group_error
@@ -142,10 +138,13 @@ class Worker:
             if not await self._queue.beat(job):
                 raise LeaseLost(f"job {job.id} is no longer ours")
 
-    async def _fail(self, job: Job, cause: str) -> None:
-        logger.info("file refused", extra=_fields(job) | {"cause": cause})
-        if job.kind is JobKind.INGEST and await self._ledger.fail(job.file_id, cause):
-            await self._handler.discard(job.file_id)
+    async def _fail(self, job: Job, error: PermanentError) -> None:
+        logger.info("file refused", extra=_fields(job) | {"cause": str(error)})
+        try:
+            await self._handler.fail(job, error)
+        except TransientError as trouble:
+            await self._again(job, str(trouble))
+            return
         await self._queue.complete(job)
 
     async def _again(self, job: Job, cause: str) -> None:
@@ -158,8 +157,10 @@ class Worker:
     async def _give_up(self, job: Job, cause: str) -> None:
         logger.error("job gave up", extra=_fields(job) | {"cause": cause})
         sentence = f"Gave up after {job.attempts} attempts: {cause}."
-        if job.kind is JobKind.INGEST:
-            await self._ledger.fail(job.file_id, sentence)
+        try:
+            await self._handler.fail(job, GaveUp(sentence))
+        except TransientError as trouble:
+            logger.warning("what the job wrote stays", extra=_fields(job) | {"cause": str(trouble)})
         await self._queue.bury(job, cause)
 
 

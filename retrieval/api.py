@@ -3,9 +3,16 @@
 Query in, passages out. Knows nothing of uploads, HTTP or language models.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol
+
+Attribute = str | float | bool
+"""What a filter can compare; an int is a float here, a bool is not."""
+
+LIBRARY = ""
+"""The collection of every uploaded file; other collections are vector stores, by their id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,7 +20,8 @@ class Chunk:
     """A run of characters [start, stop) of one document's stored text.
 
     Small chunks are searched; `parent_start`/`parent_stop` bound the larger run that is read.
-    `id` is a digest of (document, generation, start, stop): writing a chunk twice changes nothing.
+    `id` is a digest of (collection, document, generation, start, stop): writing a chunk twice
+    changes nothing. `attributes` are the document's, in this collection.
     """
 
     id: str
@@ -26,6 +34,44 @@ class Chunk:
     text: str
     heading: str = ""
     """Title and heading path, put before the text for search only; never part of a citation."""
+    collection: str = LIBRARY
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+
+
+class Comparator(StrEnum):
+    EQ = "eq"
+    NE = "ne"
+    GT = "gt"
+    GTE = "gte"
+    LT = "lt"
+    LTE = "lte"
+    IN = "in"
+    NIN = "nin"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One attribute against `value` (a tuple for IN and NIN).
+
+    A missing attribute, and one of another type, satisfies NE and NIN only.
+    """
+
+    key: str
+    comparator: Comparator
+    value: Attribute | tuple[Attribute, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    filters: tuple["Filter", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    filters: tuple["Filter", ...]
+
+
+Filter = Comparison | AllOf | AnyOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +105,17 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreQuery:
-    """`terms` is analysed query text (see `retrieval.analyzer`); `document_ids` is the scope."""
+    """`terms` is analysed query text (see `retrieval.analyzer`).
+
+    The scope is one collection, in it `document_ids` (None: all of them), and of those what
+    `filter` lets through. The store applies all three before it ranks.
+    """
 
     terms: str
     vector: Sequence[float]
-    document_ids: Sequence[str]
+    document_ids: Sequence[str] | None
+    collection: str = LIBRARY
+    filter: Filter | None = None
     num_candidates: int = 100
 
 
@@ -71,18 +123,29 @@ class Store(Protocol):
     """An index of chunks. One contract suite runs on every implementation."""
 
     async def write(self, chunks: Sequence[EmbeddedChunk]) -> None:
-        """Insert, or replace by chunk id. Searchable when it returns."""
+        """Insert, or replace by chunk id. Searchable when it returns.
+
+        Raises SearchUnavailable, after which the same write can be repeated, or WriteRejected.
+        """
         ...
 
     async def search(self, query: StoreQuery) -> Candidates:
-        """Never returns a chunk outside `document_ids`. Raises SearchUnavailable."""
+        """Never returns a chunk outside the query's scope. Raises SearchUnavailable."""
         ...
 
-    async def delete(self, document_id: str, *, keep_generation: str | None = None) -> None:
-        """Remove a document's chunks, but those of `keep_generation`. Idempotent."""
+    async def delete(
+        self, document_id: str, *, collection: str = LIBRARY, keep_generation: str | None = None
+    ) -> None:
+        """Remove a document's chunks from a collection, but those of `keep_generation`.
+
+        Not found by any search that starts after it returned. Idempotent. Raises
+        SearchUnavailable.
+        """
         ...
 
-    async def count(self, document_id: str, generation: str) -> int: ...
+    async def count(
+        self, document_id: str, generation: str, *, collection: str = LIBRARY
+    ) -> int: ...
 
     async def aclose(self) -> None: ...
 
@@ -101,6 +164,13 @@ class Embedder(Protocol):
         ...
 
 
+class Reranker(Protocol):
+    async def scores(self, query: str, texts: Sequence[str]) -> Sequence[float] | None:
+        """How well each text answers the query, in [0, 1], in order; None when it cannot read
+        the query. May be cancelled at any time."""
+        ...
+
+
 class TextSource(Protocol):
     async def text(self, document_id: str) -> str | None:
         """The document's stored text, which spans count in; None when it is gone."""
@@ -112,7 +182,10 @@ class SearchRequest:
     """`deadline_s` is a duration in seconds for the whole search."""
 
     query: str
-    document_ids: Sequence[str]
+    document_ids: Sequence[str] | None
+    """None: every document of the collection."""
+    collection: str = LIBRARY
+    filter: Filter | None = None
     top_k: int = 8
     deadline_s: float = 5.0
 
@@ -158,13 +231,25 @@ class RetrievalError(Exception):
 
 class IndexMismatch(RetrievalError):
     def __init__(self, *, found: str, expected: str) -> None:
-        super().__init__(f"the index was built by {found}; the configured embedder is {expected}")
+        super().__init__(
+            f"the index was built by {found}; the configured embedder is {expected}."
+            " Configure the old one, or run: ringway index migrate"
+        )
         self.found = found
         self.expected = expected
 
 
 class SearchUnavailable(RetrievalError):
     """The store did not answer, or not in time."""
+
+
+class WriteRejected(RetrievalError):
+    """The store will never take this chunk; the others of the same write may be there."""
+
+    def __init__(self, *, chunk_id: str, reason: str) -> None:
+        super().__init__(f"the index refuses chunk {chunk_id}: {reason}")
+        self.chunk_id = chunk_id
+        self.reason = reason
 
 
 class QueryRejected(RetrievalError):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +58,16 @@ def fuse(
         for chunk_id, score in zip(pool.ids, scores, strict=True)
     ]
     return sorted(hits, key=lambda hit: (-hit.score, hit.chunk.id))
+
+
+def reordered(hits: Sequence[FusedHit], scores: Sequence[float]) -> list[FusedHit]:
+    """The first hits by new scores in [0, 1], then the others in their order and below them."""
+    first = [
+        replace(hit, score=score) for hit, score in zip(hits[: len(scores)], scores, strict=True)
+    ]
+    floor = min(scores, default=1.0)
+    rest = [replace(hit, score=hit.score * floor) for hit in hits[len(scores) :]]
+    return sorted(first, key=lambda hit: (-hit.score, hit.chunk.id)) + rest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

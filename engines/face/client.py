@@ -9,6 +9,7 @@ from typing import cast
 import httpx
 
 from engines.api import (
+    EngineError,
     EngineInfo,
     EngineLost,
     EngineRefused,
@@ -21,6 +22,7 @@ from engines.face.wire import (
     MalformedWire,
     decode_event,
     decode_info,
+    decode_refusal,
     decode_tokenizer,
     encode_request,
 )
@@ -91,10 +93,8 @@ class RemoteEngine:
                 async with self._connected.stream(
                     "POST", url, content=body, timeout=STREAM_TIMEOUT
                 ) as response:
-                    if response.status_code == httpx.codes.BAD_REQUEST:
-                        raise EngineRefused((await response.aread()).decode(errors="replace"))
                     if response.status_code != httpx.codes.OK:
-                        raise EngineLost(f"the engine answered {response.status_code}")
+                        raise _refusal(response.status_code, await response.aread())
                     yield response
         except httpx.HTTPError as error:
             raise EngineLost(f"the connection to the engine failed: {error!r}") from error
@@ -120,6 +120,16 @@ def _our_wire() -> Iterator[None]:
         yield
     except MalformedWire as error:
         raise EngineLost(f"the engine spoke another wire: {error}") from error
+
+
+def _refusal(status: int, body: bytes) -> EngineError:
+    """What the engine said, or what a proxy's status means."""
+    try:
+        return decode_refusal(body)
+    except MalformedWire:
+        if status == httpx.codes.BAD_REQUEST:
+            return EngineRefused(body.decode(errors="replace"))
+        return EngineLost(f"the engine answered {status}")
 
 
 async def _events(response: httpx.Response) -> AsyncGenerator[Event, None]:

@@ -1,8 +1,8 @@
 """How requests, events and failures look between a gateway and an engine; does no I/O.
 
 A request is msgpack with its ids packed as little-endian int32; the answer is a stream of
-server-sent events, each one JSON object under the event's name. A deadline crosses as seconds
-left, since clocks of two processes do not compare.
+server-sent events, each one JSON object under the event's name, or the JSON of a refusal. A
+deadline crosses as seconds left, since clocks of two processes do not compare.
 """
 
 import math
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from engines.api import (
+    AnswerEndEvent,
     AttendedEvent,
     Attention,
     EngineBusy,
@@ -46,6 +47,7 @@ class WireRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     stop_ids: tuple[int, ...]
     seconds_left: float | None
     service_tier: str
+    n: int
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,10 +58,15 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     fields: dict[str, int | float | str] = {}
 
 
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    error: Failure
+
+
 EVENTS: Mapping[str, type[Event]] = {
     "progress": ProgressEvent,
     "attended": AttendedEvent,
     "token": TokenEvent,
+    "answer_end": AnswerEndEvent,
     "finish": FinishEvent,
 }
 NAMES: Mapping[type[Event], str] = {kind: name for name, kind in EVENTS.items()}
@@ -74,6 +81,7 @@ PLAIN_CODES: Mapping[type[EngineError], str] = {kind: code for code, kind in PLA
 _request_decoder = msgspec.msgpack.Decoder(WireRequest)
 _event_decoders = {name: msgspec.json.Decoder(kind) for name, kind in EVENTS.items()}
 _failure_decoder = msgspec.json.Decoder(Failure)
+_refusal_decoder = msgspec.json.Decoder(Refusal)
 
 
 def encode_request(request: GenerateRequest, now_s: float) -> bytes:
@@ -90,6 +98,7 @@ def encode_request(request: GenerateRequest, now_s: float) -> bytes:
             stop_ids=request.stop_ids,
             seconds_left=left_s,
             service_tier=request.service_tier,
+            n=request.n,
         )
     )
 
@@ -112,6 +121,7 @@ def decode_request(body: bytes, now_s: float) -> GenerateRequest:
         stop_ids=wire.stop_ids,
         deadline_s=math.inf if wire.seconds_left is None else now_s + wire.seconds_left,
         service_tier=wire.service_tier,
+        n=wire.n,
     )
 
 
@@ -172,6 +182,19 @@ def error_of(failure: Failure) -> EngineError:
                 return PLAIN[code](failure.message)
     except (KeyError, ValueError) as error:
         raise MalformedWire(f"failure {failure.code} is not complete or not known") from error
+
+
+def encode_refusal(error: EngineError) -> bytes:
+    """The body of an answer that is no stream, since the request never began."""
+    return msgspec.json.encode(Refusal(error=failure_of(error)))
+
+
+def decode_refusal(body: bytes) -> EngineError:
+    """Raises MalformedWire."""
+    try:
+        return error_of(_refusal_decoder.decode(body).error)
+    except msgspec.DecodeError as error:
+        raise MalformedWire(str(error)) from error
 
 
 def encode_info(info: EngineInfo) -> bytes:

@@ -5,6 +5,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -20,6 +21,7 @@ from engines.gang.forker import (
     decode_notice,
     encode_line,
 )
+from engines.gang.meeting import LocalMeetings
 from engines.gang.order import RankOrder, encode_order
 
 logger = logging.getLogger(__name__)
@@ -38,6 +40,10 @@ class Launcher(Protocol):
 
     async def start(self, orders: Sequence[RankOrder]) -> None:
         """Start one process per order; returns before they have dialled in."""
+        ...
+
+    def meeting(self, offer: str) -> str:
+        """Where the gang's ranks meet next; `offer` is what rank 0 proposed."""
         ...
 
     async def watch(self) -> None:
@@ -70,12 +76,17 @@ class ForkLauncher:
         self._threads_per_rank = threads_per_rank
         self._forker: asyncio.subprocess.Process | None = None
         self._num_kills = 0
+        self._meetings = LocalMeetings()
 
     async def start(self, orders: Sequence[RankOrder]) -> None:
         if self._forker is None or self._forker.returncode is not None:
             self._forker = await self._start_forker()
         for order in orders:
             await self._send(Fork(msgspec.Raw(encode_order(order))))
+
+    def meeting(self, offer: str) -> str:
+        """On the supervisor's own host, whatever is offered."""
+        return self._meetings.next_place()
 
     async def watch(self) -> None:
         while True:
@@ -97,10 +108,14 @@ class ForkLauncher:
                 while await self._notice() != AllGone(self._num_kills):
                     pass
         except (TimeoutError, RankExited, OSError):
-            await self.close()
+            await self._end_forker()
 
     async def close(self) -> None:
-        """The forker's death takes its ranks along, stopped ones too."""
+        await self._end_forker()
+        self._meetings.close()
+
+    async def _end_forker(self) -> None:
+        """Its death takes its ranks along, stopped ones too."""
         forker, self._forker = self._forker, None
         if forker is None:
             return
@@ -138,11 +153,27 @@ class ForkLauncher:
         return decode_notice(line)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankDoor:
+    """Where ranks dial in that something else starts, and the secret that lets them in."""
+
+    host: str
+    port: int
+    token: str
+
+    def __post_init__(self) -> None:
+        if not self.token:
+            raise ValueError("external ranks need a token")
+
+
 class ExternalLauncher:
     """Ranks that something else starts (torchrun on several hosts): they dial in by themselves."""
 
     async def start(self, orders: Sequence[RankOrder]) -> None:
         logger.info("waiting for ranks", extra={"num_ranks": len(orders)})
+
+    def meeting(self, offer: str) -> str:
+        return offer
 
     async def watch(self) -> None:
         await asyncio.Event().wait()

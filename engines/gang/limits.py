@@ -17,7 +17,8 @@ SHARD_SLACK_TOKENS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangLimits:
-    """`kv_budget_tokens` counts over all ranks and all open sequences."""
+    """`ranks` are places on the ring. `kv_budget_tokens` counts over all of them and all open
+    sequences."""
 
     ranks: int
     vocab_size: int
@@ -27,13 +28,14 @@ class GangLimits:
     max_running: int
     max_queued: int
     hierarchical: HierarchicalConfig
+    max_deaths: int = 3
 
     @classmethod
     def of(
         cls, config: EngineConfig, *, vocab_size: int, window_tokens: int, kv_budget_tokens: int
     ) -> "GangLimits":
         return cls(
-            ranks=config.ranks,
+            ranks=config.ring_size,
             vocab_size=vocab_size,
             window_tokens=window_tokens,
             kv_budget_tokens=kv_budget_tokens,
@@ -41,7 +43,24 @@ class GangLimits:
             max_running=config.max_running,
             max_queued=config.max_queued,
             hierarchical=config.hierarchical,
+            max_deaths=config.max_deaths,
         )
+
+    @property
+    def least_chunk_tokens(self) -> int:
+        """Fewer rows than this are not shared out among the ranks, so they save no memory."""
+        return 2 * self.ranks
+
+    def chunk_tokens(self, num_decoding: int) -> int:
+        """What one step may read of a prompt beside so many running streams.
+
+        Streams and prompt share the budget of `prefill_chunk_tokens` per turn, so that a full
+        batch does not wait longer for it. A multiple of the pieces that a chunk is cut in.
+        """
+        least = self.least_chunk_tokens
+        if num_decoding == 0:
+            return self.prefill_chunk_tokens
+        return max(least, (self.prefill_chunk_tokens - num_decoding) // least * least)
 
     @property
     def context_tokens(self) -> Mapping[Attention, int]:
@@ -100,6 +119,18 @@ class GangLimits:
             )
         if request.attention is Attention.HIERARCHICAL:
             self._check_question(request)
+        self._check_answers(request)
+
+    def _check_answers(self, request: GenerateRequest) -> None:
+        if not 1 <= request.n <= self.max_running:
+            raise EngineRefused(f"n must be from 1 to {self.max_running}, not {request.n}")
+        needed = request.n * self.kv_tokens(request)
+        if request.n > 1 and needed > self.kv_budget_tokens:
+            fitting = self.kv_budget_tokens // self.kv_tokens(request)
+            raise EngineRefused(
+                f"{request.n} answers need KV for {needed} tokens; {self.kv_budget_tokens} fit: "
+                f"{fitting} answers to this prompt would"
+            )
 
     def _check_question(self, request: GenerateRequest) -> None:
         """Question and answer must leave the window room for anchor and one chunk."""

@@ -41,6 +41,7 @@ class RankLink:
         self._reader = reader
         self._writer = writer
         self.rank = -1
+        self.offer = ""
 
     def send(self, framed: bytes) -> None:
         """Queue one frame; never blocks, since a rank may be deep in a step."""
@@ -123,7 +124,7 @@ class Door:
             hello = None
         if isinstance(hello, Hello) and self._is_expected(hello):
             self._missing.discard(hello.rank)
-            link.rank = hello.rank
+            link.rank, link.offer = hello.rank, hello.offer
             self._arrived.put_nowait(link)
         else:
             logger.warning("hung up on a stranger")

@@ -37,22 +37,44 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Hello(Message, frozen=True, kw_only=True, tag=True):
-    """A rank's first words. `token` is the gang's secret; a wrong one is hung up on."""
+    """A rank's first words. `token` is the gang's secret; a wrong one is hung up on.
+
+    `offer` is a place where this rank could receive the others, such as tcp://host:port; ranks
+    that share a host with their supervisor leave it empty.
+    """
 
     rank: int
     epoch: int
     pid: int
     token: str
+    offer: str = ""
 
 
 class Ready(Message, frozen=True, kw_only=True, tag=True):
-    """The model is loaded and the process group is up."""
+    """The answer to Join: the model is loaded and the process group is up.
+
+    `offer` is a place for the next meeting. `model_digest` is equal on ranks with equal models.
+    """
 
     rank: int
     peak_rss_bytes: int
+    offer: str = ""
+    model_digest: str = ""
 
 
 # Supervisor to ranks, in order.
+
+
+class Join(Message, frozen=True, kw_only=True, tag=True):
+    """Meet the other ranks at `rendezvous`, torch.distributed's init_method; answered by Ready.
+
+    The first message of all. Sent again after a step that was too large for one rank: then every
+    rank leaves the old process group, forgets what that step did, and keeps model and KV.
+    `config` is the supervisor's EngineConfig, for ranks that were started without one.
+    """
+
+    rendezvous: str
+    config: bytes = b""
 
 
 class SamplingSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +138,22 @@ class Ask(Message, frozen=True, kw_only=True, tag=True):
     sequence_id: int
 
 
+class Branch(msgspec.Struct, frozen=True, kw_only=True):
+    sequence_id: int
+    seed: int
+
+
+class Fork(Message, frozen=True, kw_only=True, tag=True):
+    """Copies of a sequence that has just read its prompt, each with a seed of its own.
+
+    The first token of every branch is sampled and returned. Sent before the sequence decodes.
+    """
+
+    step_id: int
+    sequence_id: int
+    branches: list[Branch]
+
+
 class Decode(Message, frozen=True, kw_only=True, tag=True):
     """One more token for each sequence, in one forward pass."""
 
@@ -130,13 +168,23 @@ class Cancel(Message, frozen=True, kw_only=True, tag=True):
 
 
 class Close(Message, frozen=True, kw_only=True, tag=True):
-    """Free the sequence's KV. Unknown ids are ignored."""
+    """Free the sequence's KV; answered by Closed. Unknown ids have nothing to free."""
 
     sequence_id: int
 
 
 class Stop(Message, frozen=True, kw_only=True, tag=True):
     """Leave the process group and exit 0."""
+
+
+# Rank to supervisor.
+
+
+class Closed(Message, frozen=True, kw_only=True, tag=True):
+    """This rank has let go of the sequence."""
+
+    rank: int
+    sequence_id: int
 
 
 # Rank to supervisor, one per step.
@@ -177,19 +225,22 @@ class StepDone(Message, frozen=True, kw_only=True, tag=True):
 
 
 class StepFailed(Message, frozen=True, kw_only=True, tag=True):
-    """The step raised; the gang is no longer in step and is replaced.
+    """The step raised, and this rank has left the process group so that no other waits for it.
 
-    `step_id` is 0 when the rank failed before its first step, while it loaded.
+    `too_large`: memory for the step could not be had. Then, and only then, the ranks are asked to
+    Join again; else the gang is replaced. `step_id` is 0 when the rank failed before its first
+    step, while it loaded.
     """
 
     step_id: int
     rank: int
     error: str
+    too_large: bool = False
 
 
-Step = Prefill | Encode | Ask | Decode
-ToRank = Open | Prefill | Encode | Ask | Decode | Cancel | Close | Stop
-FromRank = Hello | Ready | StepDone | StepFailed
+Step = Prefill | Encode | Ask | Fork | Decode
+ToRank = Join | Open | Prefill | Encode | Ask | Fork | Decode | Cancel | Close | Stop
+FromRank = Hello | Ready | Closed | StepDone | StepFailed
 
 _encoder = msgspec.msgpack.Encoder()
 _to_rank = msgspec.msgpack.Decoder(ToRank)

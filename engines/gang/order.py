@@ -11,10 +11,11 @@ ANY_EPOCH = -1
 
 
 class RankOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a rank reports, who it is, and how it meets the other ranks.
+    """Where a rank reports and who it is; where it meets the others it is told by Join.
 
-    `rendezvous` is torch.distributed's init_method. `log` takes the rank's output; None leaves
-    it on the standard error of the process that started the rank.
+    `interface` is the network interface over which ranks talk. `host` is this rank's own name
+    for the others; it and `model_digest` are empty when all ranks share a host. `log` takes the
+    rank's output; None leaves it on the standard error of the process that started the rank.
     """
 
     supervisor_host: str
@@ -22,8 +23,10 @@ class RankOrder(msgspec.Struct, frozen=True, kw_only=True):
     token: str
     rank: int
     epoch: int
-    rendezvous: str
     config: EngineConfig
+    interface: str = "lo"
+    host: str = ""
+    model_digest: str = ""
     log: Path | None = None
 
 
@@ -34,6 +37,15 @@ def encode_order(order: RankOrder) -> bytes:
 def decode_order(line: bytes) -> RankOrder:
     """Raises msgspec.DecodeError for anything that is not an order."""
     return msgspec.json.decode(line, type=RankOrder, dec_hook=_path_of)
+
+
+def encode_config(config: EngineConfig) -> bytes:
+    return msgspec.json.encode(config, enc_hook=str)
+
+
+def decode_config(body: bytes) -> EngineConfig:
+    """Raises msgspec.DecodeError for anything that is no configuration."""
+    return msgspec.json.decode(body, type=EngineConfig, dec_hook=_path_of)
 
 
 def _path_of(kind: type, value: object) -> object:

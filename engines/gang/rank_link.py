@@ -6,6 +6,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from typing import BinaryIO
 
 import msgspec
 
@@ -25,6 +26,10 @@ LENGTH = struct.Struct(">I")
 DIAL_TIMEOUT_S = 30.0
 
 
+class HungUp(Exception):
+    """The supervisor did not let this rank in, or is gone."""
+
+
 class SupervisorLink:
     """Messages in order for the main thread, and cancels as they come, even during a step.
 
@@ -32,20 +37,51 @@ class SupervisorLink:
     main thread is.
     """
 
-    def __init__(self, order: RankOrder) -> None:
-        self._socket = socket.create_connection(
-            (order.supervisor_host, order.supervisor_port), timeout=DIAL_TIMEOUT_S
-        )
-        self._socket.settimeout(None)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._stream: BinaryIO = connection.makefile("rb")
         self._inbox: queue.SimpleQueue[ToRank] = queue.SimpleQueue()
         self._cancelled: set[int] = set()
-        self.send(Hello(rank=order.rank, epoch=order.epoch, pid=os.getpid(), token=order.token))
-        threading.Thread(target=self._read, name="supervisor", daemon=True).start()
+
+    @classmethod
+    def dial(cls, order: RankOrder) -> "SupervisorLink":
+        """Say hello and begin to listen. Raises OSError."""
+        link = cls.connect(order.supervisor_host, order.supervisor_port)
+        link.send(Hello(rank=order.rank, epoch=order.epoch, pid=os.getpid(), token=order.token))
+        link.listen()
+        return link
+
+    @classmethod
+    def connect(cls, host: str, port: int) -> "SupervisorLink":
+        """Raises OSError."""
+        connection = socket.create_connection((host, port), timeout=DIAL_TIMEOUT_S)
+        connection.settimeout(None)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return cls(connection)
+
+    @property
+    def own_host(self) -> str:
+        """The address of this machine over which the supervisor is reached."""
+        host: str = self._socket.getsockname()[0]
+        return host
 
     def send(self, message: FromRank) -> None:
         body = encode(message)
         self._socket.sendall(LENGTH.pack(len(body)) + body)
+
+    def receive(self) -> ToRank:
+        """The next message, before `listen`. Raises HungUp."""
+        try:
+            (num_bytes,) = LENGTH.unpack(self._stream.read(LENGTH.size))
+            return decode_to_rank(self._stream.read(num_bytes))
+        except (OSError, struct.error, msgspec.DecodeError) as error:
+            raise HungUp("the supervisor hung up") from error
+
+    def listen(self, *received: ToRank) -> None:
+        """Take in everything from now on, after what was received before."""
+        for message in received:
+            self._inbox.put(message)
+        threading.Thread(target=self._read, name="supervisor", daemon=True).start()
 
     def is_cancelled(self, sequence_id: int) -> bool:
         return sequence_id in self._cancelled
@@ -57,18 +93,17 @@ class SupervisorLink:
                 self._cancelled.discard(message.sequence_id)
             yield message
 
+    def close(self) -> None:
+        self._stream.close()
+        self._socket.close()
+
     def _read(self) -> None:
         try:
-            with self._socket.makefile("rb") as stream:
-                while header := stream.read(LENGTH.size):
-                    body = stream.read(LENGTH.unpack(header)[0])
-                    message = decode_to_rank(body)
-                    if isinstance(message, Cancel):
-                        self._cancelled.add(message.sequence_id)
-                        continue
+            while not isinstance(message := self.receive(), Stop):
+                if isinstance(message, Cancel):
+                    self._cancelled.add(message.sequence_id)
+                else:
                     self._inbox.put(message)
-                    if isinstance(message, Stop):
-                        return
-        except (OSError, struct.error, msgspec.DecodeError):
-            pass
-        os._exit(1)
+            self._inbox.put(message)
+        except HungUp:
+            os._exit(1)

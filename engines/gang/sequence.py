@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from engines.api import (
+    AnswerEndEvent,
     AttendedEvent,
     AttendedSpan,
     Attention,
@@ -29,19 +30,34 @@ from engines.gang.messages import (
     pack_ids,
 )
 
+SEEDS = 1 << 63
+
 STEADY_TOKENS = 32
 """After so many tokens from one gang, the deaths of earlier ones no longer count. Not after one:
 a request that kills every gang in decode still gets a token from each, at the end of prefill."""
 
 
 @dataclass(slots=True, kw_only=True)
+class Answers:
+    """What the sequences of one request share: how many answers are still to end."""
+
+    total: int
+    unended: int
+    ended_tokens: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
 class Sequence:
-    """One request from its arrival to its finish, over as many epochs as that takes.
+    """One answer from the request's arrival to its finish, over as many epochs as that takes.
+
+    A request for several answers is as many sequences. The first reads the prompt, and the
+    others, `unforked` until then, branch off from it; if that gang dies they go on by themselves.
 
     `sent_ids` are the tokens that the client has; they outlive a gang. `read_tokens` to
     `decoding` tell what the present gang holds, and are reset with it: `read_tokens` counts the
     prompt's, `prefilled_tokens` those of what full attention reads, which is `num_to_prefill`
-    tokens long: the prompt, or once that is chosen the shortlist.
+    tokens long: the prompt, or once that is chosen the shortlist. `chunk_limit` is set once a
+    chunk was too large for the ranks' memory.
     """
 
     id: int
@@ -49,6 +65,10 @@ class Sequence:
     plan: ChunkPlan | None
     arrived_s: float
     kv_tokens: int
+    answers: Answers = field(default_factory=lambda: Answers(total=1, unended=1))
+    index: int = 0
+    unforked: bool = False
+    ended: bool = False
     sent_ids: "array[int]" = field(default_factory=lambda: array("i"))
     is_open: bool = False
     num_replayed: int = 0
@@ -57,6 +77,8 @@ class Sequence:
     num_to_prefill: int | None = None
     prefilled_tokens: int = 0
     decoding: bool = False
+    chunk_limit: int | None = None
+    last_step: int = 0
     deaths: int = 0
     reported_tokens: int = 0
     attended: AttendedEvent | None = None
@@ -83,8 +105,22 @@ class Sequence:
             max_new_tokens=request.max_new_tokens,
             question_start=request.question_start,
             document_starts=list(request.document_starts),
-            sampling=sampling_spec(request.sampling),
+            sampling=sampling_spec(request.sampling, self.seed),
         )
+
+    @property
+    def seed(self) -> int:
+        return (self.request.sampling.seed + self.index) % SEEDS
+
+    def after_fork(self, leader: "Sequence", sampled: Sampled, now_s: float) -> list[Event]:
+        """The first token of a branch, which now has all that its leader has read."""
+        self.unforked = False
+        self.is_open = True
+        self.decoding = True
+        self.num_replayed = 0
+        self.started_s = leader.started_s
+        self.read_tokens = self.reported_tokens = len(self.request.prompt_ids)
+        return self.after_token(sampled, now_s)
 
     def lose_gang(self) -> None:
         """Forget what the dead gang held; the client's tokens stay."""
@@ -103,6 +139,8 @@ class Sequence:
         """The step that reads on. `encode_tokens` bounds what one Encode takes on, all ranks."""
         if self.plan is not None and self.num_to_prefill is None:
             return self._next_encode(self.plan.chunks, step_id, encode_tokens)
+        if self.chunk_limit is not None:
+            chunk_tokens = min(chunk_tokens, self.chunk_limit)
         stop = min(self.prefilled_tokens + chunk_tokens, self._prefill_end)
         start = self.prefilled_tokens
         return Prefill(step_id=step_id, sequence_id=self.id, start=start, stop=stop)
@@ -156,7 +194,7 @@ class Sequence:
             self.read_tokens = len(self.request.prompt_ids)
         events: list[Event] = list(self._progress())
         if is_last:
-            if self.attended is not None and self.first_token_s is None:
+            if self.attended and self.index == 0 and self.first_token_s is None:
                 events.append(self.attended)
             self.decoding = True
             events += self.after_token(sampled_of(done, self.id), now_s)
@@ -169,34 +207,47 @@ class Sequence:
         if len(self.sent_ids) - self.num_replayed >= STEADY_TOKENS:
             self.deaths = 0
         if sampled.token_id in self.request.stop_ids:
-            return [self._finish(FinishReason.STOP, now_s)]
+            return self._finish(FinishReason.STOP, now_s)
         self.sent_ids.append(sampled.token_id)
         top = tuple(TokenLogprob(entry.id, entry.logprob) for entry in sampled.top)
-        events: list[Event] = [TokenEvent(sampled.token_id, sampled.logprob, top)]
+        events: list[Event] = [TokenEvent(sampled.token_id, sampled.logprob, top, self.index)]
         if len(self.sent_ids) >= self.request.max_new_tokens:
-            events.append(self._finish(FinishReason.LENGTH, now_s))
+            events += self._finish(FinishReason.LENGTH, now_s)
         return events
 
     def _progress(self) -> Iterator[Event]:
         """A resumed sequence reads its prompt again in silence up to where it was."""
         num_prompt = len(self.request.prompt_ids)
         done = min(self.read_tokens, num_prompt)
-        if done > self.reported_tokens:
+        if done > self.reported_tokens and self.index == 0:
             self.reported_tokens = done
             yield ProgressEvent(done, num_prompt)
 
-    def _finish(self, reason: FinishReason, now_s: float) -> FinishEvent:
+    def _finish(self, reason: FinishReason, now_s: float) -> list[Event]:
+        """The end of this answer, and of the request if it is the last."""
         assert self.started_s is not None
         assert self.first_token_s is not None
-        return FinishEvent(
-            reason=reason,
-            prompt_tokens=len(self.request.prompt_ids),
-            cached_tokens=0,
-            completion_tokens=len(self.sent_ids),
-            queue_s=self.started_s - self.arrived_s,
-            prefill_s=self.first_token_s - self.started_s,
-            decode_s=now_s - self.first_token_s,
-        )
+        answers, num_tokens = self.answers, len(self.sent_ids)
+        answers.unended -= 1
+        answers.ended_tokens += num_tokens
+        events: list[Event] = []
+        if answers.total > 1:
+            events.append(
+                AnswerEndEvent(index=self.index, reason=reason, completion_tokens=num_tokens)
+            )
+        if answers.unended == 0:
+            events.append(
+                FinishEvent(
+                    reason=reason,
+                    prompt_tokens=len(self.request.prompt_ids),
+                    cached_tokens=0,
+                    completion_tokens=answers.ended_tokens,
+                    queue_s=self.started_s - self.arrived_s,
+                    prefill_s=self.first_token_s - self.started_s,
+                    decode_s=now_s - self.first_token_s,
+                )
+            )
+        return events
 
 
 class OutOfStep(Exception):
@@ -210,12 +261,12 @@ def sampled_of(done: StepDone, sequence_id: int) -> Sampled:
     raise OutOfStep(f"step {done.step_id} sampled nothing for sequence {sequence_id}")
 
 
-def sampling_spec(sampling: Sampling) -> SamplingSpec:
+def sampling_spec(sampling: Sampling, seed: int) -> SamplingSpec:
     return SamplingSpec(
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         top_k=sampling.top_k,
-        seed=sampling.seed,
+        seed=seed,
         presence_penalty=sampling.presence_penalty,
         frequency_penalty=sampling.frequency_penalty,
         logit_bias=dict(sampling.logit_bias),

@@ -4,15 +4,16 @@ import asyncio
 import logging
 import math
 import secrets
-import socket
 import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from engines.api import (
+    EngineBusy,
     EngineError,
     EngineInfo,
+    EngineLoad,
     EngineLost,
     EngineStatus,
     Event,
@@ -26,9 +27,11 @@ from engines.gang.gang import Gang, GangLost, gathered
 from engines.gang.launcher import Launcher
 from engines.gang.limits import GangLimits
 from engines.gang.link import Door
+from engines.gang.meeting import is_loopback
 from engines.gang.messages import Cancel, Close, Step
 from engines.gang.order import RankOrder
-from engines.gang.scheduler import MAX_DEATHS, Scheduler, sequences_of
+from engines.gang.runner import StepTooLarge
+from engines.gang.scheduler import Delivery, Scheduler, sequences_of
 from engines.gang.sequence import OutOfStep
 
 logger = logging.getLogger(__name__)
@@ -37,12 +40,18 @@ LOAD_TIMEOUT_S = 300.0
 RESTART_DELAY_S = 0.5
 RESTART_DELAY_MAX_S = 15.0
 FIRST_STARTS = 2
-"""Tries before the first start counts as failed: a port picked for the ranks may be lost."""
+"""Tries before the first start counts as failed: a port offered for the ranks may be lost."""
+MAX_FAILED_STARTS = 3
+"""Starts in a row that may fail before waiting requests are failed and new ones turned away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisorParts:
-    """`kv_bytes_per_token` and `limits` describe the gang; `log` takes the ranks' output."""
+    """`kv_bytes_per_token` and `limits` describe the gang; `log` takes the ranks' output.
+
+    Ranks dial in at `door_host`; without a `token` of its owner's choice one is made up, and then
+    only ranks that the launcher starts can know it.
+    """
 
     config: EngineConfig
     limits: GangLimits
@@ -54,6 +63,10 @@ class SupervisorParts:
     token: str = ""
     log: Path | None = None
     clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        if not self.token and not is_loopback(self.door_host):
+            raise ValueError(f"a token is needed to listen for ranks on {self.door_host}")
 
 
 class Supervisor:
@@ -74,6 +87,8 @@ class Supervisor:
         self._status = EngineStatus.STARTING
         self._epoch = 0
         self._failed_starts = 0
+        self._starting_since_s = 0.0
+        self._last_start_s = 0.0
         self._gang: Gang | None = None
         self._step: Step | None = None
         self._to_close: list[int] = []
@@ -92,8 +107,11 @@ class Supervisor:
             kv_bytes_per_token=self._parts.kv_bytes_per_token,
             kv_budget_tokens=limits.kv_budget_tokens,
             tokenizer_digest=self._parts.tokenizer.digest,
-            load=self._scheduler.load(),
+            load=self.load(),
         )
+
+    def load(self) -> EngineLoad:
+        return self._scheduler.load()
 
     async def tokenizer(self) -> TokenizerFiles:
         return self._parts.tokenizer
@@ -103,10 +121,12 @@ class Supervisor:
         await self._ready.wait()
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
-        if self._stopped or self._failed_starts >= MAX_DEATHS:
+        if self._stopped or self._failed_starts >= MAX_FAILED_STARTS:
             raise EngineLost("the engine has no ranks and cannot start any")
-        sequence_id = self._scheduler.submit(request, self._clock())
-        outlet = self._outlets[sequence_id] = asyncio.Queue()
+        sequence_id = self._submit(request)
+        members = range(sequence_id, sequence_id + request.n)
+        outlet: asyncio.Queue[Event | EngineError] = asyncio.Queue()
+        self._outlets.update(dict.fromkeys(members, outlet))
         self._wake.set()
         try:
             while True:
@@ -115,7 +135,8 @@ class Supervisor:
                 if isinstance(event, FinishEvent):
                     return
         finally:
-            self._let_go(sequence_id)
+            for member in members:
+                self._let_go(member)
 
     async def run(self) -> None:
         """Keep a gang alive until cancelled. Raises EngineLost when the first cannot start."""
@@ -130,13 +151,31 @@ class Supervisor:
             self._fail_all("the engine is stopping")
             await parts.launcher.close()
 
+    def _submit(self, request: GenerateRequest) -> int:
+        now_s = self._clock()
+        try:
+            return self._scheduler.submit(request, now_s)
+        except EngineBusy as busy:
+            if self._status is EngineStatus.READY:
+                raise
+            start_s = max(0.0, self._starting_since_s + self._last_start_s - now_s)
+            raise EngineBusy(
+                queued=busy.queued, retry_after_s=busy.retry_after_s + start_s
+            ) from None
+
     async def _live_one_epoch(self, door: Door, token: str) -> None:
         self._epoch += 1
+        self._starting_since_s = self._clock()
         try:
             async with gathered(
-                door, self._parts.launcher, self._orders(door, token), LOAD_TIMEOUT_S
+                door,
+                self._parts.launcher,
+                self._orders(door, token),
+                LOAD_TIMEOUT_S,
+                self._on_closed,
             ) as gang:
                 self._failed_starts = 0
+                self._last_start_s = self._clock() - self._starting_since_s
                 self._gang = gang
                 self._set_status(EngineStatus.READY)
                 await self._drive(gang)
@@ -149,26 +188,54 @@ class Supervisor:
     async def _drive(self, gang: Gang) -> None:
         """Turn after turn until cancelled. Raises GangLost."""
         while True:
-            turn = self._scheduler.next_turn(self._clock())
+            now_s = self._clock()
+            for sequence_id in self._scheduler.expired(now_s):
+                self._end(sequence_id, RequestExpired("the deadline passed before the finish"))
+            turn = self._scheduler.next_turn(now_s)
             if turn is None:
-                self._wake.clear()
-                await self._wake.wait()
+                await self._idle(gang)
                 continue
             for message in turn.opens:
                 gang.send(message)
-            self._step = turn.step
-            done = await gang.run(turn.step)
+            await self._run(gang, turn.step)
+
+    async def _idle(self, gang: Gang) -> None:
+        """Wait for work, and make sure now and then that the ranks could do it."""
+        half_s = self._config.step_timeout_s / 2
+        self._wake.clear()
+        try:
+            async with asyncio.timeout(half_s):
+                await self._wake.wait()
+        except TimeoutError:
+            await gang.check(half_s)
+
+    async def _run(self, gang: Gang, step: Step) -> None:
+        self._step = step
+        try:
+            done = await gang.run(step)
             self._step = None
-            try:
-                deliveries = self._scheduler.apply(turn.step, done, self._clock())
-            except OutOfStep as error:
-                raise GangLost(str(error)) from error
-            for delivery in deliveries:
-                for event in delivery.events:
-                    self._outlets[delivery.sequence_id].put_nowait(event)
-                if delivery.ended:
-                    self._to_close.append(delivery.sequence_id)
-            self._close_ended(gang)
+            self._deliver(self._scheduler.apply(step, done, self._clock()))
+        except StepTooLarge as error:
+            self._step = None
+            self._shrink(step, error)
+            await gang.join(self._config.step_timeout_s)
+        except OutOfStep as error:
+            raise GangLost(str(error)) from error
+        self._close_ended(gang)
+
+    def _shrink(self, step: Step, error: StepTooLarge) -> None:
+        logger.warning("step too large", extra={"step_id": step.step_id, "cause": str(error)})
+        for sequence_id in self._scheduler.too_large(step):
+            why = f"the ranks' memory does not suffice for the smallest step: {error}"
+            self._outlets[sequence_id].put_nowait(EngineLost(why))
+            self._to_close.append(sequence_id)
+
+    def _deliver(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            for event in delivery.events:
+                self._outlets[delivery.sequence_id].put_nowait(event)
+            if delivery.ended:
+                self._to_close.append(delivery.sequence_id)
 
     def _close_ended(self, gang: Gang) -> None:
         for sequence_id in self._to_close:
@@ -183,7 +250,7 @@ class Supervisor:
         self._to_close.clear()
         for sequence_id in self._scheduler.lose_gang():
             self._outlets[sequence_id].put_nowait(
-                EngineLost(f"the ranks failed {MAX_DEATHS} times in a row: {lost}")
+                EngineLost(f"the ranks failed {self._config.max_deaths} times in a row: {lost}")
             )
         if was_up:
             self._set_status(EngineStatus.DEGRADED)
@@ -191,7 +258,7 @@ class Supervisor:
         self._failed_starts += 1
         if self._status is EngineStatus.STARTING and self._failed_starts >= FIRST_STARTS:
             raise EngineLost(f"the ranks did not start: {lost}") from lost
-        if self._failed_starts >= MAX_DEATHS:
+        if self._failed_starts >= MAX_FAILED_STARTS:
             self._fail_all(f"the ranks do not start: {lost}")
         delay_s = RESTART_DELAY_S * 2 ** (self._failed_starts - 1)
         await asyncio.sleep(min(delay_s, RESTART_DELAY_MAX_S))
@@ -212,14 +279,25 @@ class Supervisor:
     def _let_go(self, sequence_id: int) -> None:
         """Whatever the end, nothing of the request stays, here or on the ranks."""
         del self._outlets[sequence_id]
-        was_open = self._scheduler.leave(sequence_id)
-        if not was_open or self._gang is None:
+        self._leave(sequence_id)
+
+    def _end(self, sequence_id: int, error: EngineError) -> None:
+        """Free what the request holds now, not when its reader comes to hear of it."""
+        self._outlets[sequence_id].put_nowait(error)
+        self._leave(sequence_id)
+
+    def _leave(self, sequence_id: int) -> None:
+        if not self._scheduler.leave(sequence_id) or self._gang is None:
             return
         if self._step is None or sequence_id not in sequences_of(self._step):
             self._gang.send(Close(sequence_id=sequence_id))
             return
         self._to_close.append(sequence_id)
         self._gang.send(Cancel(sequence_id=sequence_id))
+
+    def _on_closed(self, sequence_id: int) -> None:
+        self._scheduler.closed(sequence_id)
+        self._wake.set()
 
     def _fail_all(self, why: str) -> None:
         for sequence_id, outlet in self._outlets.items():
@@ -235,7 +313,6 @@ class Supervisor:
 
     def _orders(self, door: Door, token: str) -> list[RankOrder]:
         host, port = door.address
-        rendezvous = f"tcp://127.0.0.1:{_free_port()}"
         return [
             RankOrder(
                 supervisor_host=host,
@@ -243,17 +320,8 @@ class Supervisor:
                 token=token,
                 rank=rank,
                 epoch=self._epoch,
-                rendezvous=rendezvous,
                 config=self._config,
                 log=self._parts.log,
             )
             for rank in range(self._config.ranks)
         ]
-
-
-def _free_port() -> int:
-    """A port that was free a moment ago; when it is lost meanwhile, the gang starts again."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

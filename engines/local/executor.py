@@ -17,6 +17,7 @@ from engines.gang.messages import (
     Ask,
     Decode,
     Encode,
+    Fork,
     Logprob,
     Open,
     Prefill,
@@ -25,12 +26,15 @@ from engines.gang.messages import (
     Step,
     StepDone,
 )
+from engines.gang.runner import StepTooLarge
 from engines.local.hierarchical import Context, ScorePass, Weights
 from engines.local.hook import AttentionPass
 from engines.local.loading import Decoder, load_model
-from engines.local.passes import ReplicatedPass, RingPass, Stop
+from engines.local.passes import Stop
 from engines.local.placement import Run, deal, paged, positions_of, zigzag
+from engines.local.replicated import ReplicatedPass
 from engines.local.ring import RingGroup, StepAborted
+from engines.local.ring_pass import RingPass
 from engines.local.sampling import Drawn, agree, draw
 from engines.local.sequences import OpenSequence, open_sequence, read_by_full_attention
 
@@ -55,7 +59,9 @@ class Executor:
     def load(cls, config: EngineConfig, group: RingGroup) -> "Executor":
         """Load the model and settle this process's threads. Raises EngineRefused."""
         torch.set_num_threads(config.threads_per_rank)
-        return cls(config, group, load_model(config.model_dir, config.dtype))
+        decoder = load_model(config.model_dir, config.dtype, group.heads)
+        decoder.quicken(config.threads_per_rank)
+        return cls(config, group, decoder)
 
     @property
     def vocab_size(self) -> int:
@@ -87,8 +93,8 @@ class Executor:
 
         Once every sequence of the step is cancelled on one rank, all ranks leave it after the
         same layer and report `aborted` (Encode exchanges nothing, so there each rank leaves by
-        itself). Raises ValueError for a step that does not fit the sequence's state, and whatever
-        the exchange raises when a rank is lost.
+        itself). Raises StepTooLarge when memory for it cannot be had, ValueError for a step that
+        does not fit the sequence's state, and whatever the exchange raises when a rank is lost.
         """
         started_s = time.perf_counter()
         ids = step.sequence_ids if isinstance(step, Decode) else [step.sequence_id]
@@ -96,12 +102,19 @@ class Executor:
         outcome = Outcome()
         with torch.inference_mode():
             try:
-                outcome = self._run(step, lambda: all(cancelled(i) for i in ids))
+                stop = self._group.agreed(lambda: all(cancelled(i) for i in ids))
+                outcome = self._run(step, stop)
             except StepAborted:
                 aborted = True
+            except (MemoryError, RuntimeError) as error:
+                # torch's CPU allocator raises a RuntimeError that only its words tell apart.
+                words = "can't allocate memory"
+                if isinstance(error, MemoryError | torch.OutOfMemoryError) or words in str(error):
+                    raise StepTooLarge(f"out of memory: {error}") from error
+                raise
         return StepDone(
             step_id=step.step_id,
-            rank=self._group.rank,
+            rank=self._group.world_rank,
             seconds=time.perf_counter() - started_s,
             sampled=list(outcome.sampled),
             aborted=aborted,
@@ -117,6 +130,8 @@ class Executor:
                 return self._encode(step, self._context(step.sequence_id), stop)
             case Ask():
                 return self._ask(self._sequence(step.sequence_id), stop)
+            case Fork():
+                return self._fork(step, self._sequence(step.sequence_id))
             case Decode():
                 return self._decode([self._sequence(i) for i in step.sequence_ids], stop)
 
@@ -159,7 +174,21 @@ class Executor:
             sequence.ids_T[rows_T], rows_T, attending, [len(rows) - 1] if is_last else []
         )
         kv.commit(new)
-        return Outcome(sampled=self._sample([sequence], logits) if is_last else ())
+        if not is_last:
+            return Outcome()
+        sequence.first_logits = logits
+        return Outcome(sampled=self._sample([sequence], logits))
+
+    def _fork(self, step: Fork, sequence: OpenSequence) -> Outcome:
+        if sequence.first_logits is None:
+            raise ValueError(f"sequence {sequence.sequence_id} has not just read its prompt")
+        branches = [sequence.branch(new.sequence_id, new.seed) for new in step.branches]
+        for branch in branches:
+            if branch.sequence_id in self.sequences:
+                raise ValueError(f"sequence {branch.sequence_id} is open already")
+            self.sequences[branch.sequence_id] = branch
+        logits = sequence.first_logits.repeat(len(branches), 1)
+        return Outcome(sampled=self._sample(branches, logits))
 
     def _decode(self, sequences: Sequence[OpenSequence], stop: Stop) -> Outcome:
         new = [paged(s.kv.stop, self._group.size) for s in sequences]
@@ -172,6 +201,7 @@ class Executor:
         )
         for sequence, share in zip(sequences, new, strict=True):
             sequence.kv.commit(share)
+            sequence.first_logits = None
         return Outcome(sampled=self._sample(sequences, logits))
 
     # Hierarchical attention.

@@ -10,7 +10,8 @@ by being near:
     | anchor |  (gap before a short chunk)  chunk | question |
     0        a                                    a + longest
 
-Shapes: C own chunks, H query heads, T rows, S keys, D head dim. Suffix order is dim order.
+Shapes: L layers, C own chunks, H query heads, T rows, S keys, D head dim. Suffix order is dim
+order.
 """
 
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from torch import Tensor
 from engines.chunks import ChunkPlan
 from engines.local.hook import LayerCall
 from engines.local.kv import KvStore
+from engines.local.mesh import HeadGroup
 from engines.local.passes import Stop, add_tiles
 from engines.local.placement import Run, plan_tiles
 from engines.local.ring import RingGroup, StepAborted
@@ -128,8 +130,8 @@ class ScorePass:
         self._question = question
         self._group = group
         self._stop = stop
-        self._global = ChunkMass(len(context.own))
-        self._windowed = ChunkMass(len(context.own))
+        self._global = ChunkMass()
+        self._windowed = ChunkMass()
 
     def attend(self, call: LayerCall) -> tuple[Tensor, Tensor]:
         total = Accumulator.like(call.q_HTD)
@@ -159,8 +161,10 @@ class ScorePass:
         num_chunks = len(self._context.plan.chunks)
         seen = self._global if self._global.num_layers else self._windowed
         mine = torch.zeros(2, num_chunks)
-        for i, chunk in enumerate(self._context.own):
-            mine[0, chunk], mine[1, chunk] = seen.score(i), seen.mean(i)
+        if seen.num_layers:
+            own = torch.tensor(self._context.own)
+            mine[0, own] = seen.score(self._group.heads)
+            mine[1, own] = seen.mean(self._group.heads)
         both = self._group.gather(mine.reshape(-1)).sum(0).view(2, num_chunks)
         return Weights(score=tuple(both[0].tolist()), mass=tuple(both[1].tolist()))
 
@@ -187,18 +191,24 @@ class ChunkMass:
     numbers the right chunk came first 18 times (by the average: 5) and always among three.
     """
 
-    def __init__(self, num_chunks: int) -> None:
-        self.num_layers = 0
-        self._sum_C = torch.zeros(num_chunks)
-        self._score_C = torch.zeros(num_chunks)
+    def __init__(self) -> None:
+        self._mean_LC: list[Tensor] = []
+        self._peak_LC: list[Tensor] = []
+
+    @property
+    def num_layers(self) -> int:
+        return len(self._mean_LC)
 
     def observe(self, mass_CHT: Tensor) -> None:
-        self.num_layers += 1
-        self._sum_C += mass_CHT.mean((1, 2)).cpu()
-        self._score_C += mass_CHT.amax((1, 2)).cpu()
+        self._mean_LC.append(mass_CHT.mean((1, 2)).cpu())
+        self._peak_LC.append(mass_CHT.amax((1, 2)).cpu())
 
-    def mean(self, index: int) -> float:
-        return float(self._sum_C[index]) / max(1, self.num_layers)
+    def mean(self, heads: HeadGroup | None) -> Tensor:
+        """[C], over all heads, those of the other `heads` ranks included."""
+        mean_C = torch.stack(self._mean_LC).mean(0)
+        return mean_C if heads is None else heads.mean(mean_C)
 
-    def score(self, index: int) -> float:
-        return float(self._score_C[index])
+    def score(self, heads: HeadGroup | None) -> Tensor:
+        """[C], over all heads, those of the other `heads` ranks included."""
+        peak_LC = torch.stack(self._peak_LC)
+        return (peak_LC if heads is None else heads.highest(peak_LC)).sum(0)

@@ -36,6 +36,12 @@ class KvStore:
         kv_2GSD = self._layers[layer]
         return kv_2GSD[0, :, start:stop], kv_2GSD[1, :, start:stop]
 
+    def copy(self) -> "KvStore":
+        """Another store with the same contents and capacity."""
+        copied = KvStore(self.capacity)
+        copied._layers = {layer: kv_2GSD.clone() for layer, kv_2GSD in self._layers.items()}
+        return copied
+
     def _room(self, layer: int, like_GTD: Tensor, stop: int) -> Tensor:
         kv_2GSD = self._layers.get(layer)
         if kv_2GSD is not None and kv_2GSD.shape[2] >= stop:
@@ -62,6 +68,11 @@ class ShardedKv:
         self.shares: Shares = ((),) * num_ranks
         self.stop = 0
         self.store = KvStore(capacity)
+
+    def copy(self) -> "ShardedKv":
+        copied = ShardedKv(rank=self.rank, num_ranks=len(self.shares), capacity=0)
+        copied.shares, copied.stop, copied.store = self.shares, self.stop, self.store.copy()
+        return copied
 
     @property
     def num_held(self) -> int:

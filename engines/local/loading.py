@@ -10,31 +10,60 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, PretrainedConfig
+from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from engines.api import EngineRefused
+from engines.local.few_rows import quicken
 from engines.local.hook import ATTENTION_NAME, AttentionPass, register
+from engines.local.mesh import HeadGroup
+from engines.local.sharding import refuse_uneven_heads, share_out
 
 PROVEN = frozenset(
     ("llama", "qwen2", "qwen3", "smollm3", "mistral", "phi3", "gemma3_text", "gpt_oss")
 )
 
+SOFT_CAPPED = "soft-caps its attention scores, which no kernel with a log-sum-exp supports"
+CHUNKED = "uses chunked attention"
+LATENT = "uses multi-head latent attention"
+LINEAR = "uses linear attention"
+
 REFUSED: Mapping[str, str] = {
-    "gemma2": "soft-caps its attention scores, which no kernel with a log-sum-exp supports",
+    "gemma2": SOFT_CAPPED,
     "gemma3": "is the vision model; serve the text part (gemma3_text)",
-    "llama4": "uses chunked attention",
-    "llama4_text": "uses chunked attention",
-    "deepseek_v2": "uses multi-head latent attention",
-    "deepseek_v3": "uses multi-head latent attention",
-    "kimi_k2": "uses multi-head latent attention",
-    "qwen3_next": "uses linear attention",
-    "minimax": "uses linear attention",
+    "llama4": CHUNKED,
+    "llama4_text": CHUNKED,
+    "deepseek_v2": LATENT,
+    "deepseek_v3": LATENT,
+    "kimi_k2": LATENT,
+    "qwen3_next": LINEAR,
+    "minimax": LINEAR,
+    "minimax_m1": LINEAR,
+    "qwen3_5": LINEAR,
+    "qwen3_5_text": LINEAR,
+    "kimi_linear": LINEAR,
+    "rwkv": LINEAR,
+    "minicpm3": LATENT,
+    "longcat_flash": LATENT,
+    "glm4_moe_lite": LATENT,
+    "gemma3n": "shares keys and values between layers",
+    "gemma3n_text": "shares keys and values between layers",
     "mamba": "is a state-space model",
     "mamba2": "is a state-space model",
     "jamba": "mixes state-space layers into its attention",
     "falcon_h1": "mixes state-space layers into its attention",
 }
+
+TELLTALE: Mapping[str, str] = {
+    "attn_logit_softcapping": SOFT_CAPPED,
+    "attention_chunk_size": CHUNKED,
+    "kv_lora_rank": LATENT,
+    "linear_num_value_heads": LINEAR,
+    "use_bidirectional_attention": "attends in both directions",
+    "alibi": "adds a bias for the distance to its attention scores",
+    "num_kv_shared_layers": "shares keys and values between layers",
+}
+"""Settings that change the attention of whatever architecture, unless they are off."""
 
 FIXED_ROPE = frozenset(("default", "linear", "llama3", "yarn"))
 SERVED_LAYERS = frozenset(("full_attention", "sliding_attention"))
@@ -53,6 +82,10 @@ class Decoder:
         self.window_tokens: int = config.max_position_embeddings
         self.num_layers: int = config.num_hidden_layers
 
+    def quicken(self, num_threads: int) -> None:
+        """Let few rows run through compiled kernels where a layer has one (see `few_rows`)."""
+        quicken(self._module, num_threads=num_threads)
+
     def forward(
         self, ids_T: Tensor, positions_T: Tensor, attending: AttentionPass, keep: Sequence[int]
     ) -> Tensor:
@@ -70,27 +103,31 @@ class Decoder:
         return logits
 
 
-def load_model(model_dir: Path, dtype: str) -> Decoder:
-    """The model in `model_dir`, ready for inference. Raises EngineRefused with the reason.
+def load_model(model_dir: Path, dtype: str, heads: HeadGroup | None = None) -> Decoder:
+    """The model in `model_dir`, ready for inference; with `heads` this process's share of it.
 
     Safetensors stay mapped from the file where the dtype is the file's own, so ranks on one host
-    share their pages.
+    share their pages; a share is a copy. Raises EngineRefused with the reason.
     """
-    refuse_unproven(model_dir)
+    config = refuse_unproven(model_dir)
+    if heads is not None:
+        refuse_uneven_heads(config, heads.size)
     register()
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    module = AutoModelForCausalLM.from_pretrained(
+    module: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
         model_dir,
         dtype=DTYPES[dtype],
         attn_implementation=ATTENTION_NAME,
         local_files_only=True,
     )
     module.train(False)
+    if heads is not None:
+        share_out(module, heads)
     return Decoder(module, module.config)
 
 
-def refuse_unproven(model_dir: Path) -> None:
-    """Raise EngineRefused unless everything in the folder's config.json is proven to be exact."""
+def refuse_unproven(model_dir: Path) -> Mapping[str, object]:
+    """The folder's config.json. Raises EngineRefused unless all of it is proven to be exact."""
     path = model_dir / "config.json"
     if not path.is_file():
         raise EngineRefused(f"{model_dir} is no Hugging Face folder: it has no config.json")
@@ -98,6 +135,7 @@ def refuse_unproven(model_dir: Path) -> None:
     reason = next(_reasons(config), None)
     if reason is not None:
         raise EngineRefused(f"{config.get('model_type')} {reason}")
+    return config
 
 
 def _reasons(config: Mapping[str, object]) -> Iterator[str]:
@@ -106,10 +144,7 @@ def _reasons(config: Mapping[str, object]) -> Iterator[str]:
         yield REFUSED[str(model_type)]
     elif model_type not in PROVEN:
         yield f"is not among the proven architectures: {', '.join(sorted(PROVEN))}"
-    if config.get("attn_logit_softcapping") is not None:
-        yield REFUSED["gemma2"]
-    if config.get("use_bidirectional_attention"):
-        yield "attends in both directions"
+    yield from (reason for name, reason in TELLTALE.items() if config.get(name))
     layer_types = config.get("layer_types") or []
     assert isinstance(layer_types, list)
     for layer_type in sorted(set(layer_types) - SERVED_LAYERS):

@@ -99,6 +99,25 @@ def joined(held: Sequence[Run], new: Sequence[Run]) -> tuple[Run, ...]:
     return tuple(runs)
 
 
+class Piece(NamedTuple):
+    """A run as it lies in a shard: at the stored tokens [offset, offset + run.length)."""
+
+    offset: int
+    run: Run
+
+
+def pieces_from(runs: Sequence[Run], first: int) -> tuple[Piece, ...]:
+    """What a shard with these runs holds of the positions from `first` on, in storage order."""
+    pieces: list[Piece] = []
+    offset = 0
+    for run in runs:
+        kept = _between(max(run.start, first), run.stop)
+        if kept.length:
+            pieces.append(Piece(offset + kept.start - run.start, kept))
+        offset += run.length
+    return tuple(pieces)
+
+
 def num_tokens(runs: Sequence[Run]) -> int:
     return sum(run.length for run in runs)
 
@@ -113,12 +132,14 @@ def plan_tiles(
     """Every (row, key) pair with key <= row, and within `window` of it, in exactly one tile.
 
     Runs are given in storage order. No tile is empty. FULL tiles whose keys are stored side by
-    side are one tile, wherever those keys stand in the text.
+    side are one tile, wherever those keys stand in the text, and so are rows that lie side by
+    side and see the same keys: few large tiles run faster than many.
     """
     tiles: list[Tile] = []
     row = 0
     for queries in query_runs:
-        tiles.extend(_joined_keys(_tiles_of_run(row, queries, key_runs, window)))
+        for tile in _joined_keys(_tiles_of_run(row, queries, key_runs, window)):
+            _stack(tiles, tile)
         row += queries.length
     return tuple(tiles)
 
@@ -150,7 +171,8 @@ def _cuts(queries: Run, keys: Run, window: int | None) -> Iterator[tuple[Run, Ru
         yield queries, past, Rule.FULL
     shared = _between(max(keys.start, queries.start), min(keys.stop, queries.stop))
     if shared.length:
-        yield shared, shared, Rule.DIAGONAL
+        # A single row sees its own key like any earlier one, and joins the tile of those.
+        yield shared, shared, Rule.DIAGONAL if shared.length > 1 else Rule.FULL
         later = _between(shared.stop, queries.stop)
         if later.length:
             yield later, shared, Rule.FULL
@@ -175,6 +197,25 @@ def _joined_keys(tiles: Iterator[Tile]) -> list[Tile]:
         else:
             out.append(tile)
     return out
+
+
+def _stack(tiles: list[Tile], tile: Tile) -> None:
+    """Add a tile; the keys that it shares with the rows right above it become one tile of both."""
+    for i, upper in enumerate(tiles):
+        if (
+            upper.rule is tile.rule is Rule.FULL
+            and upper.row + upper.num_rows == tile.row
+            and upper.key == tile.key
+        ):
+            num_shared = min(upper.num_keys, tile.num_keys)
+            num_rows = upper.num_rows + tile.num_rows
+            tiles[i] = replace(upper, num_rows=num_rows, num_keys=num_shared)
+            longer = max(upper, tile, key=lambda one: one.num_keys)
+            num_left = longer.num_keys - num_shared
+            if num_left:
+                tiles.append(replace(longer, key=longer.key + num_shared, num_keys=num_left))
+            return
+    tiles.append(tile)
 
 
 def _continues(last: Tile, tile: Tile) -> bool:

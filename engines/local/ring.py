@@ -13,7 +13,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from engines.local.tiles import Accumulator, merge_stacked
+from engines.local.direct import MAX_BYTES, DirectLinks
+from engines.local.mesh import HEADS_AXIS, RING_AXIS, HeadGroup, MeshPlace, build_mesh
+from engines.local.passes import Stop
+from engines.local.tiles import Accumulator, merge_gathered
+
+LOOPBACK = "lo"
 
 
 class StepAborted(Exception):
@@ -35,14 +40,30 @@ class Arriving:
 
 
 class RingGroup:
-    """`size` ranks in a ring. With size 1 there is no process group and nothing is sent."""
+    """`size` ranks in a ring, this one at the place `rank`. A ring of one sends nothing.
 
-    def __init__(self, group: dist.ProcessGroup | None, *, rank: int, size: int) -> None:
+    With `heads` every place is shared by several processes that have the heads of a layer among
+    them: as many rings run side by side, and `world_rank` tells the processes apart.
+    """
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup | None,
+        *,
+        rank: int,
+        size: int,
+        heads: HeadGroup | None = None,
+        world_rank: int | None = None,
+        links: DirectLinks | None = None,
+    ) -> None:
         if size > 1 and group is None:
             raise ValueError("several ranks need a process group")
         self.rank = rank
         self.size = size
+        self.heads = heads
+        self.world_rank = rank if world_rank is None else world_rank
         self._group = group
+        self._links = links
 
     @classmethod
     def connect(
@@ -53,7 +74,7 @@ class RingGroup:
         size: int,
         timeout_s: float,
         backend: str = "gloo",
-        interface: str = "lo",
+        interface: str = LOOPBACK,
     ) -> "RingGroup":
         """Join the default process group. Blocks until all ranks are there or `timeout_s`."""
         if size == 1:
@@ -67,26 +88,52 @@ class RingGroup:
             world_size=size,
             timeout=timedelta(seconds=timeout_s),
         )
-        return cls(dist.group.WORLD, rank=rank, size=size)
+        links = None
+        if interface == LOOPBACK:
+            links = DirectLinks.connect(_gathered_int, rank=rank, timeout_s=timeout_s)
+        return cls(dist.group.WORLD, rank=rank, size=size, links=links)
+
+    def shared(self, tensor_parallel: int, device_type: str = "cpu") -> "RingGroup":
+        """The same processes with `tensor_parallel` of them at each place of the ring.
+
+        To be called once, on all ranks, on what `connect` returned. Raises ValueError if the
+        ranks cannot be cut so.
+        """
+        place = MeshPlace(rank=self.rank, size=self.size, tensor_parallel=tensor_parallel)
+        if tensor_parallel == 1:
+            return self
+        mesh = build_mesh(place, device_type)
+        return RingGroup(
+            mesh.get_group(RING_AXIS),
+            rank=place.ring_rank,
+            size=place.ring_size,
+            heads=HeadGroup(mesh[HEADS_AXIS]),
+            world_rank=place.rank,
+        )
 
     def leave(self) -> None:
+        if self._links is not None:
+            self._links.close()
         if self._group is not None:
-            dist.destroy_process_group(self._group)
+            dist.destroy_process_group()
 
-    def pass_on(self, buffer: Tensor, arriving_numel: int) -> Arriving:
-        """Send `buffer` to the next rank while the previous rank's comes in.
+    def agreed(self, stop: Stop) -> Stop:
+        """A wish to stop on which all processes of this place agree, for one step."""
+        return stop if self.heads is None else self.heads.agreed(stop)
 
-        `buffer` must not change before `Arriving.wait` returns.
+    def pass_on(self, buffer: Tensor, arriving_numel: int, distance: int = 1) -> Arriving:
+        """Send `buffer` to the rank `distance` places on, while that of the rank as far back
+        comes in, in the same dtype.
+
+        `buffer` must not change before `Arriving.wait` returns. All ranks must call this in the
+        same order: messages of one pair are told apart by nothing else.
         """
         arriving = buffer.new_empty(arriving_numel)
+        to, back = (self.rank + distance) % self.size, (self.rank - distance) % self.size
         works = dist.batch_isend_irecv(
             [
-                dist.P2POp(
-                    dist.isend, buffer, group=self._group, group_peer=(self.rank + 1) % self.size
-                ),
-                dist.P2POp(
-                    dist.irecv, arriving, group=self._group, group_peer=(self.rank - 1) % self.size
-                ),
+                dist.P2POp(dist.isend, buffer, group=self._group, group_peer=to),
+                dist.P2POp(dist.irecv, arriving, group=self._group, group_peer=back),
             ]
         )
         return Arriving(arriving, buffer, works)
@@ -100,33 +147,52 @@ class RingGroup:
             if stop:
                 raise StepAborted
             return partial.out_HTD, partial.lse_HT
-        size = partial.out_HTD.numel()
-        gathered_NX = self.gather(
-            torch.cat(
+        flat_X = partial.flat_X
+        if flat_X is None:
+            flat_X = torch.cat(
                 [
                     partial.out_HTD.reshape(-1),
                     partial.lse_HT.reshape(-1),
-                    partial.lse_HT.new_tensor([float(stop)]),
+                    partial.lse_HT.new_zeros(1),
                 ]
             )
-        )
-        if bool(gathered_NX[:, -1].any()):
+        if stop:
+            flat_X[-1] = 1.0
+        out_HTD, lse_HT, wants_stop = merge_gathered(self.gather(flat_X), partial.out_HTD.shape)
+        if wants_stop:
             raise StepAborted
-        return merge_stacked(
-            gathered_NX[:, :size].view(self.size, *partial.out_HTD.shape),
-            gathered_NX[:, size:-1].view(self.size, *partial.lse_HT.shape),
-        )
+        return out_HTD, lse_HT
 
     def gather(self, mine_X: Tensor) -> Tensor:
         """[N, X] from every rank's [X], in rank order."""
         if self.size == 1:
             return mine_X[None]
         gathered = mine_X.new_empty(self.size * mine_X.numel())
+        if self._links is not None and mine_X.nbytes <= MAX_BYTES and not mine_X.is_cuda:
+            self._links.exchange(
+                _bytes(mine_X.contiguous()),
+                [_bytes(row_X) for row_X in gathered.view(self.size, -1)],
+            )
+            return gathered.view(self.size, -1)
         dist.all_gather_single(gathered, mine_X.contiguous(), group=self._group)
         return gathered.view(self.size, -1)
 
     def tell_all(self, values: Tensor) -> Tensor:
-        """Rank 0's `values` on every rank; the others' are overwritten in place."""
-        if self.size > 1:
-            dist.broadcast(values, group=self._group, group_src=0)
+        """World rank 0's `values` in every process; the others' may be overwritten."""
+        if self._links is not None:
+            return self.gather(values.reshape(-1))[0].view(values.shape)
+        if self.size > 1 or self.heads is not None:
+            dist.broadcast(values, src=0)
         return values
+
+
+def _gathered_int(value: int) -> list[int]:
+    """One number of every rank of the world, over gloo."""
+    mine = torch.tensor([value])
+    everybody = mine.new_empty(dist.get_world_size())
+    dist.all_gather_single(everybody, mine)
+    return everybody.tolist()
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    return tensor.numpy().view("uint8").data

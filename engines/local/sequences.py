@@ -4,8 +4,9 @@ Shapes: T tokens.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -14,8 +15,8 @@ from engines.config import EngineConfig, HierarchicalConfig
 from engines.gang.messages import Open, SamplingSpec
 from engines.local.hierarchical import Context
 from engines.local.kv import ShardedKv, shard_capacity
-from engines.local.passes import SequenceRows
 from engines.local.placement import Shares
+from engines.local.replicated import SequenceRows
 from engines.local.ring import RingGroup
 
 
@@ -34,6 +35,18 @@ class OpenSequence:
     generated: list[int]
     kv: ShardedKv
     context: Context | None = None
+    first_logits: Tensor | None = None
+    """Rank 0, between the last Prefill and the first Decode: what a fork samples from."""
+
+    def branch(self, sequence_id: int, seed: int) -> "OpenSequence":
+        """The same text and KV, another answer."""
+        return replace(
+            self,
+            sequence_id=sequence_id,
+            spec=msgspec.structs.replace(self.spec, seed=seed),
+            generated=[],
+            kv=self.kv.copy(),
+        )
 
     @property
     def next_position(self) -> int:

@@ -6,11 +6,13 @@ Natural logarithm everywhere; results are float32 whatever the inputs are.
 Shapes: H query heads, G key heads, T query rows, S keys, D head dim. Suffix order is dim order.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
+from engines.local.few_rows_attention import attend_few_rows, suits_few_rows
+from engines.local.kernels.merge import merge
 from engines.local.placement import Rule, Tile
 
 Kernel = Callable[[Tensor, Tensor, Tensor, bool, Tensor | None, float], tuple[Tensor, Tensor]]
@@ -72,18 +74,27 @@ class Accumulator:
     """The running attention result of T rows: `out_HTD` normalised over the keys seen so far and
     `lse_HT` the log-sum-exp of their scores. Before the first tile: 0 and -inf."""
 
-    def __init__(self, out_HTD: Tensor, lse_HT: Tensor) -> None:
+    def __init__(self, out_HTD: Tensor, lse_HT: Tensor, flat_X: Tensor | None = None) -> None:
         self.out_HTD = out_HTD
         self.lse_HT = lse_HT
+        self.flat_X = flat_X
 
     @classmethod
     def like(cls, q_HTD: Tensor) -> "Accumulator":
-        out_HTD = torch.zeros(q_HTD.shape, dtype=torch.float32, device=q_HTD.device)
-        return cls(out_HTD, out_HTD.new_full(q_HTD.shape[:2], float("-inf")))
+        """Both results lie in `flat_X`, which ends in one spare element: ready to be sent."""
+        size, num_rows = q_HTD.numel(), q_HTD[..., 0].numel()
+        flat_X = torch.zeros(size + num_rows + 1, dtype=torch.float32, device=q_HTD.device)
+        lse_HT = flat_X[size:-1].view(q_HTD.shape[:2])
+        return cls(flat_X[:size].view(q_HTD.shape), lse_HT.fill_(float("-inf")), flat_X)
 
     def rows(self, start: int, stop: int) -> "Accumulator":
         """The same result, seen through a few of its rows."""
         return Accumulator(self.out_HTD[:, start:stop], self.lse_HT[:, start:stop])
+
+    def begin(self, out_HTD: Tensor, lse_HT: Tensor) -> None:
+        """`add` for rows that have seen nothing yet."""
+        self.out_HTD.copy_(out_HTD)
+        self.lse_HT.copy_(lse_HT)
 
     def add(self, out_HTD: Tensor, lse_HT: Tensor) -> None:
         """Fold one more block of keys in; a row with lse -inf changes nothing.
@@ -101,10 +112,24 @@ class Accumulator:
         self.lse_HT.copy_(top_HT + sum_HT.log())
 
 
-def merge_stacked(out_NHTD: Tensor, lse_NHT: Tensor) -> tuple[Tensor, Tensor]:
-    """Merge N results over disjoint keys; every row must have seen a key in one of them."""
-    share_NHT = torch.softmax(lse_NHT, 0)
-    return (out_NHTD * share_NHT[..., None]).sum(0), torch.logsumexp(lse_NHT, 0)
+def merge_gathered(gathered_NX: Tensor, shape_HTD: Sequence[int]) -> tuple[Tensor, Tensor, bool]:
+    """Merge N ranks' `Accumulator.flat_X` over disjoint keys: (out_HTD, lse_HT, wants_stop).
+
+    Every row must have seen a key on one of them. `wants_stop` is true if one's last element is
+    not 0.
+    """
+    num_heads, num_rows, head_dim = shape_HTD
+    size = num_heads * num_rows * head_dim
+    if gathered_NX.device.type == "cpu":
+        out_RD = gathered_NX.new_empty(num_heads * num_rows, head_dim)
+        lse_R = gathered_NX.new_empty(num_heads * num_rows)
+        wants_stop = merge(gathered_NX.numpy(), out_RD.numpy(), lse_R.numpy())
+        return out_RD.view(*shape_HTD), lse_R.view(num_heads, num_rows), wants_stop
+    out_NHTD = gathered_NX[:, :size].view(-1, *shape_HTD)
+    lse_NHT = gathered_NX[:, size:-1].view(-1, num_heads, num_rows)
+    share_NHT1 = torch.softmax(lse_NHT, 0)[..., None]
+    wants_stop = bool(gathered_NX[:, -1].any())
+    return (out_NHTD * share_NHT1).sum(0), torch.logsumexp(lse_NHT, 0), wants_stop
 
 
 def with_sink(out_HTD: Tensor, lse_HT: Tensor, sink_H: Tensor) -> Tensor:
@@ -129,6 +154,8 @@ def _cpu_kernel(
     """Traps: an empty q or k kills the process (SIGFPE), `bias_TS` must have q's dtype, a fully
     masked row reports lse 0, and lse is strided."""
     assert q_BHTD.numel() * k_BGSD.numel() > 0, "an empty tile would kill the process"
+    if not causal and bias_TS is None and suits_few_rows(q_BHTD, k_BGSD, v_BGSD):
+        return attend_few_rows(q_BHTD, k_BGSD, v_BGSD, scale)
     out: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         q_BHTD, k_BGSD, v_BGSD, 0.0, causal, attn_mask=bias_TS, scale=scale
     )

@@ -54,11 +54,11 @@ def resolve_model(spec: str | None) -> Model:
 def default_model_dir() -> Path:
     """SmolLM2-135M-Instruct as a safetensors folder; converted at the first call (about 20 s)."""
     return converted_folder(
-        GgufSource(path=_default_gguf(), name=DEFAULT_NAME, digest=DEFAULT_SHA256, is_pinned=True)
+        GgufSource(path=default_gguf(), name=DEFAULT_NAME, digest=DEFAULT_SHA256, is_pinned=True)
     )
 
 
-def _default_gguf() -> Path:
+def default_gguf() -> Path:
     """Found without importing the wheel, whose own imports need a compiler."""
     spec = importlib.util.find_spec(DEFAULT_WHEEL)
     for place in (spec.submodule_search_locations or []) if spec else []:

@@ -12,7 +12,10 @@ COMMANDS = {
     "up": "run the gateway, an engine and the ingest worker on this machine",
     "serve": "run the gateway alone",
     "engine": "run one gang: a supervisor and its ranks",
+    "rank": "be one rank of a gang whose supervisor runs elsewhere (for torchrun)",
     "ingest": "run the ingest worker and its search face",
+    "plan": "size a model and a context for GPUs or for this machine",
+    "index": "re-embed the search index with another embedding model",
     "synth": "write a synthetic legal case file with planted facts",
     "demo": "ask planted questions by every route and print a table",
 }

@@ -1,6 +1,7 @@
 """/v1/files: upload, list, get, content, delete."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Literal
 from urllib.parse import quote
 
@@ -10,7 +11,16 @@ from starlette.responses import StreamingResponse
 
 from gateway.api import InvalidRequest, UnsupportedParameter
 from gateway.bodies import capped, refuse_announced
-from gateway.openai.files import PURPOSES, FileDeleted, file_list, file_object
+from gateway.openai.files import (
+    ANCHOR,
+    EXPIRY_FIELDS,
+    PURPOSES,
+    SECONDS,
+    FileDeleted,
+    file_list,
+    file_object,
+    seconds_of,
+)
 from gateway.parts import Parts
 from gateway.replies import json_response
 
@@ -25,14 +35,15 @@ def files_router(parts: Parts) -> APIRouter:
 
     @router.post("/v1/files")
     async def create_file(request: Request) -> Response:
-        limit = parts.max_upload_bytes + FORM_OVERHEAD_BYTES
-        refuse_announced(request, limit)
-        capped_request = Request(request.scope, capped(request.receive, limit))
-        # The form is spooled to disk: JavaScript's SDK sends the purpose after the file.
-        async with capped_request.form(max_files=1, max_fields=16) as form:
-            upload, purpose = _checked(form)
+        async with spooled_form(request, parts.max_upload_bytes) as form:
+            upload = the_upload(form, "file", also=("purpose", *EXPIRY_FIELDS))
+            if upload is None:
+                raise missing("file")
             record = await library.add(
-                filename=upload.filename or "upload", purpose=purpose, body=_bytes_of(upload)
+                filename=upload.filename or "upload",
+                purpose=_purpose_of(form),
+                body=bytes_of(upload),
+                expires_after_s=seconds_of(_text(form, ANCHOR), _text(form, SECONDS)),
             )
         return json_response(file_object(record))
 
@@ -72,30 +83,50 @@ def files_router(parts: Parts) -> APIRouter:
     return router
 
 
-def _checked(form: FormData) -> tuple[UploadFile, str]:
-    for name in form:
-        if name not in ("file", "purpose"):
-            raise UnsupportedParameter(name)
-    upload, purpose = form.get("file"), form.get("purpose")
-    if not isinstance(upload, UploadFile):
-        raise _missing("file")
-    if not isinstance(purpose, str):
-        raise _missing("purpose")
+def spooled_form(
+    request: Request, limit_bytes: int
+) -> AbstractAsyncContextManager[FormData, bool | None]:
+    """A form with one file of at most `limit_bytes`, spooled to disk: JavaScript's SDK sends the
+    other fields after the file. Raises BodyTooLarge."""
+    limit = limit_bytes + FORM_OVERHEAD_BYTES
+    refuse_announced(request, limit)
+    capped_request = Request(request.scope, capped(request.receive, limit))
+    return capped_request.form(max_files=1, max_fields=16)
+
+
+def the_upload(form: FormData, name: str, *, also: Sequence[str]) -> UploadFile | None:
+    """The form's file. Raises UnsupportedParameter for a field that is none of these."""
+    for field in form:
+        if field != name and field not in also:
+            raise UnsupportedParameter(field)
+    upload = form.get(name)
+    return upload if isinstance(upload, UploadFile) else None
+
+
+def missing(name: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"Missing required parameter: '{name}'.", param=name, code="missing_required_parameter"
+    )
+
+
+async def bytes_of(upload: UploadFile) -> AsyncIterator[bytes]:
+    while chunk := await upload.read(READ_BYTES):
+        yield chunk
+
+
+def _purpose_of(form: FormData) -> str:
+    purpose = _text(form, "purpose")
+    if purpose is None:
+        raise missing("purpose")
     if purpose not in PURPOSES:
         raise InvalidRequest(
             f"Invalid value for 'purpose': served are {', '.join(PURPOSES)}.",
             param="purpose",
             code="invalid_value",
         )
-    return upload, purpose
+    return purpose
 
 
-def _missing(name: str) -> InvalidRequest:
-    return InvalidRequest(
-        f"Missing required parameter: '{name}'.", param=name, code="missing_required_parameter"
-    )
-
-
-async def _bytes_of(upload: UploadFile) -> AsyncIterator[bytes]:
-    while chunk := await upload.read(READ_BYTES):
-        yield chunk
+def _text(form: FormData, name: str) -> str | None:
+    value = form.get(name)
+    return value if isinstance(value, str) else None

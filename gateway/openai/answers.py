@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, NotRequired, TypedDict
 
 from gateway.answers import Answered, Facts, Said, SpelledToken, Usage
-from gateway.citations import Citation
+from gateway.citations import Citation, said_at
 from gateway.prompt.segment import SourceKind
 
 
@@ -27,11 +27,21 @@ class Logprobs(TypedDict):
     refusal: None
 
 
+class Annotation(TypedDict):
+    """A citation of a file as OpenAI's `file_search` has it; `index` is a character of the
+    answer, the one behind the citation's marker."""
+
+    type: Literal["file_citation"]
+    file_id: str
+    filename: str
+    index: int
+
+
 class AnswerMessage(TypedDict):
     role: Literal["assistant"]
     content: str
     refusal: None
-    annotations: list[object]
+    annotations: list[Annotation]
 
 
 class Choice(TypedDict):
@@ -80,7 +90,7 @@ class RingwayObject(TypedDict):
     policy_version: str
     prompt_tokens: int
     tokens_read: int
-    coverage: float
+    coverage: float | None
     recall: float | None
     evidence: float | None
     fallback_from: str | None
@@ -105,6 +115,7 @@ class Delta(TypedDict):
     role: NotRequired[Literal["assistant"]]
     content: NotRequired[str]
     refusal: NotRequired[None]
+    annotations: NotRequired[list[Annotation]]
 
 
 class ChunkChoice(TypedDict):
@@ -138,11 +149,12 @@ class Signature:
     policy_version: str
 
     def completion(self, said: Sequence[Said], end: Answered) -> ChatCompletion:
+        text = "".join(one.text for one in said)
         message = AnswerMessage(
             role="assistant",
-            content="".join(one.text for one in said),
+            content=text,
             refusal=None,
-            annotations=[],
+            annotations=annotations_of(text, end.facts.citations),
         )
         tokens = [token for one in said for token in one.tokens]
         choice = Choice(
@@ -175,22 +187,26 @@ class Signature:
 class ChunkWriter:
     """The chunks of one answer, in OpenAI's order: role, content, finish, usage if asked for.
 
-    Ringway's facts are on the first and on the last.
+    Ringway's facts are on the first and on the last; annotations come with the finish.
     """
 
     def __init__(self, signature: Signature, *, include_usage: bool) -> None:
         self._signature = signature
         self._include_usage = include_usage
+        self._said: list[str] = []
 
     def first(self, facts: Facts) -> ChatChunk:
         delta = Delta(role="assistant", content="", refusal=None)
         return self._with_ringway(self._chunk(delta), facts)
 
     def said(self, said: Said) -> ChatChunk:
+        self._said.append(said.text)
         return self._chunk(Delta(content=said.text), logprobs=_logprobs(said.tokens))
 
     def last(self, end: Answered) -> list[ChatChunk]:
-        finish = self._chunk(Delta(), finish_reason=end.reason.value)
+        annotations = annotations_of("".join(self._said), end.facts.citations)
+        delta = Delta(annotations=annotations) if annotations else Delta()
+        finish = self._chunk(delta, finish_reason=end.reason.value)
         if not self._include_usage:
             return [self._with_ringway(finish, end.facts)]
         usage = self._signature.chunk([])
@@ -235,7 +251,7 @@ def ringway_object(facts: Facts, policy_version: str) -> RingwayObject:
         policy_version=policy_version,
         prompt_tokens=facts.prompt_tokens,
         tokens_read=facts.tokens_read,
-        coverage=round(facts.coverage, 6),
+        coverage=None if facts.coverage is None else round(facts.coverage, 6),
         recall=None if facts.recall is None else round(facts.recall, 6),
         evidence=None if facts.evidence is None else round(facts.evidence, 6),
         fallback_from=plan.fallback_from.value if plan.fallback_from else None,
@@ -243,6 +259,20 @@ def ringway_object(facts: Facts, policy_version: str) -> RingwayObject:
         citations=[_citation_object(one) for one in facts.citations],
         timing_ms=dict(facts.timing_ms),
     )
+
+
+def annotations_of(text: str, citations: Sequence[Citation]) -> list[Annotation]:
+    """Of the citations, those of files."""
+    return [
+        Annotation(
+            type="file_citation",
+            file_id=one.source.id,
+            filename=one.source.name,
+            index=said_at(text, one),
+        )
+        for one in citations
+        if one.source.kind is SourceKind.FILE
+    ]
 
 
 def _citation_object(citation: Citation) -> CitationObject:

@@ -13,6 +13,7 @@ from gateway.asks import Ask, Turn
 from ingest.api import InlineDocument
 
 MAX_SEED = 2**63
+MAX_VECTOR_STORES = 8
 
 
 class Wire(BaseModel):
@@ -39,13 +40,14 @@ Part = Annotated[TextPart | FilePart, Field(discriminator="type")]
 
 
 class Message(Wire):
-    """The null fields are those that SDKs send back when a message is echoed."""
+    """The null fields, and `annotations`, are those that SDKs send back when a message is echoed;
+    annotations are no part of a prompt."""
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str | Annotated[list[Part], Field(min_length=1)]
     name: str | None = None
     refusal: str | None = None
-    annotations: Annotated[list[object], Field(max_length=0)] | None = None
+    annotations: list[object] | None = None
     audio: None = None
     function_call: None = None
     tool_calls: Annotated[list[object], Field(max_length=0)] | None = None
@@ -108,6 +110,13 @@ class ChatBody(Wire):
     fidelity: FidelityName | None = None
     allow_fallback: bool | None = None
     documents: list[Document] | None = None
+    vector_store_ids: (
+        Annotated[
+            list[Annotated[str, Field(min_length=1, max_length=64)]],
+            Field(min_length=1, max_length=MAX_VECTOR_STORES),
+        ]
+        | None
+    ) = None
 
     @model_validator(mode="after")
     def _fields_agree(self) -> "ChatBody":
@@ -121,6 +130,10 @@ class ChatBody(Wire):
         ids = [document.id for document in self.documents or ()]
         if len(set(ids)) != len(ids):
             raise ValueError("documents|has two documents with one id")
+        if self.vector_store_ids and self.fidelity not in (None, "auto", "retrieval"):
+            raise ValueError(
+                "vector_store_ids|can only be read with fidelity 'retrieval' or 'auto'"
+            )
         return self
 
 
@@ -132,6 +145,7 @@ def to_ask(body: ChatBody, *, seed: int) -> Ask:
         model=body.model,
         turns=tuple(_turn(message) for message in body.messages),
         documents=tuple(InlineDocument(d.id, d.text) for d in body.documents or ()),
+        vector_store_ids=tuple(dict.fromkeys(body.vector_store_ids or ())),
         fidelity=fidelity,
         allow_fallback=fidelity is Fidelity.AUTO if allow is None else allow,
         max_new_tokens=body.max_completion_tokens or body.max_tokens,

@@ -2,20 +2,29 @@
 
 from typing import Literal, TypedDict
 
+from gateway.api import InvalidRequest
 from ingest.api import FilePage, FileRecord
 
 PURPOSES = ("assistants", "user_data")
 """What an upload may be for; the others of OpenAI's purposes are not served."""
 
 
+MIN_LIFE_S = 3_600
+MAX_LIFE_S = 2_592_000
+
+ANCHOR = "expires_after[anchor]"
+SECONDS = "expires_after[seconds]"
+EXPIRY_FIELDS = (ANCHOR, SECONDS)
+
+
 class FileObject(TypedDict):
-    """OpenAI's object; `status` adds `in_progress`, and the last three fields are Ringway's."""
+    """OpenAI's object; `status` adds `in_progress`. From `notes` on the fields are Ringway's."""
 
     id: str
     object: Literal["file"]
     bytes: int
     created_at: int
-    expires_at: None
+    expires_at: int | None
     filename: str
     purpose: str
     status: str
@@ -23,6 +32,8 @@ class FileObject(TypedDict):
     notes: list[str]
     num_chars: int | None
     num_chunks: int | None
+    stage: str | None
+    attempts: int
 
 
 class FileList(TypedDict):
@@ -45,7 +56,7 @@ def file_object(record: FileRecord) -> FileObject:
         object="file",
         bytes=record.num_bytes,
         created_at=record.created_at,
-        expires_at=None,
+        expires_at=record.expires_at,
         filename=record.filename,
         purpose=record.purpose,
         status=record.status.value,
@@ -53,6 +64,8 @@ def file_object(record: FileRecord) -> FileObject:
         notes=list(record.notes),
         num_chars=record.num_chars,
         num_chunks=record.num_chunks,
+        stage=None if record.stage is None else record.stage.value,
+        attempts=record.attempts,
     )
 
 
@@ -65,3 +78,23 @@ def file_list(page: FilePage) -> FileList:
         last_id=data[-1]["id"] if data else None,
         has_more=page.has_more,
     )
+
+
+def seconds_of(anchor: str | None, seconds: str | None) -> int | None:
+    """How long a file shall live, from the two fields of a form. Raises InvalidRequest."""
+    if anchor is None and seconds is None:
+        return None
+    if anchor != "created_at":
+        raise InvalidRequest(
+            f"Invalid value for '{ANCHOR}': only 'created_at' is.",
+            param=ANCHOR,
+            code="invalid_value",
+        )
+    digits = seconds or ""
+    if not (digits.isascii() and digits.isdigit() and MIN_LIFE_S <= int(digits[:9]) <= MAX_LIFE_S):
+        raise InvalidRequest(
+            f"Invalid value for '{SECONDS}': a whole number from {MIN_LIFE_S} to {MAX_LIFE_S}.",
+            param=SECONDS,
+            code="invalid_value",
+        )
+    return int(digits)

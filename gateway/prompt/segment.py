@@ -103,7 +103,7 @@ def segment(
     placed: set[str] = set()
     segmented = []
     for i, turn in enumerate(turns):
-        attached = [_file(files[one]) for one in turn.file_ids if one not in placed]
+        attached = [file_source(files[one]) for one in turn.file_ids if one not in placed]
         placed.update(turn.file_ids)
         if i == last:
             attached += [_document(document) for document in documents]
@@ -164,7 +164,7 @@ def _lead_stop(text: str) -> int:
     return first.end() if asks else 0
 
 
-def _file(stored: StoredText) -> Source:
+def file_source(stored: StoredText) -> Source:
     return Source(kind=SourceKind.FILE, id=stored.file_id, name=stored.filename, text=stored.text)
 
 

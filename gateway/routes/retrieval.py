@@ -1,7 +1,7 @@
 """The retrieval route: search, pack what is found, let the model read that, cite it."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -9,13 +9,14 @@ from engines.api import AttendedEvent, Attention
 from gateway.answers import AnswerEvent, Opened, Said
 from gateway.citations import cite
 from gateway.prompt.render import Prompt, render_packed
-from gateway.prompt.segment import Segmented, Source, SourceKind
+from gateway.prompt.segment import Segmented, Source, SourceKind, file_source
 from gateway.routes.packing import Found, PackBudget, Packed, pack
 from gateway.routes.task import Means, Task, answered
 from gateway.routing import Plan
 from gateway.stream import Ended, speak
 from gateway.together import together
 from ingest.api import InlineDocument, InlineSearch
+from ingest.stores_api import StoreSearch
 from retrieval.api import Passage, SearchRequest, SearchResult
 
 MAX_QUERY_CHARS = 2000
@@ -34,14 +35,14 @@ class WeakEvidence(Exception):
 async def answer_retrieval(task: Task, means: Means) -> AsyncGenerator[AnswerEvent, None]:
     """Raises WeakEvidence under `auto`, and what the library and `Engine.generate` raise."""
     searched_s = means.monotonic()
-    found, evidence = await find(task.segmented, means)
+    found, evidence = await find(task.segmented, task.ask.vector_store_ids, means)
     search_ms = (means.monotonic() - searched_s) * 1000
     if task.escalation is not None and evidence < means.policy.retrieval.min_evidence:
         raise WeakEvidence(task.escalation)
     packed, prompt = await asyncio.to_thread(_pack_prompt, task, found, means)
     facts = task.facts(
         tokens_read=len(prompt.ids),
-        coverage=min(1.0, packed.passage_tokens / max(1, task.counts.context_tokens)),
+        coverage=_coverage(packed, task),
         evidence=evidence,
     )
     facts = replace(facts, timing_ms={"search": search_ms})
@@ -59,7 +60,15 @@ async def answer_retrieval(task: Task, means: Means) -> AsyncGenerator[AnswerEve
                 yield event
 
 
-async def find(segmented: Segmented, means: Means) -> tuple[list[Found], float]:
+def _coverage(packed: Packed, task: Task) -> float | None:
+    if task.counts.has_stores:
+        return None
+    return min(1.0, packed.passage_tokens / max(1, task.counts.context_tokens))
+
+
+async def find(
+    segmented: Segmented, store_ids: Iterable[str], means: Means
+) -> tuple[list[Found], float]:
     """Passages of all sources by falling score, and the best evidence of the searches."""
     files = {one.id: one for one in segmented.sources if one.kind is SourceKind.FILE}
     inline = {
@@ -73,6 +82,7 @@ async def find(segmented: Segmented, means: Means) -> tuple[list[Found], float]:
         searches.append(_search_files(files, query, means))
     if inline:
         searches.append(_search_inline(inline, query, means))
+    searches += [_search_store(one, query, means) for one in store_ids]
     return _merged(await together(*searches), means.policy.retrieval.top_k)
 
 
@@ -85,6 +95,22 @@ async def _search_files(sources: Mapping[str, Source], query: str, means: Means)
         deadline_s=settings.search_deadline_s,
     )
     return sources, await means.library.search(request)
+
+
+async def _search_store(store_id: str, query: str, means: Means) -> _Searched:
+    """The sources are the files that passages were found in."""
+    settings = means.policy.retrieval
+    search = StoreSearch(
+        queries=[query], top_k=settings.top_k, deadline_s=settings.search_deadline_s
+    )
+    found = await means.library.stores.search(store_id, search)
+    passages = [hit.passage for hit in found.hits]
+    file_ids = dict.fromkeys(passage.document_id for passage in passages)
+    texts = await together(*(means.library.text(one) for one in file_ids))
+    sources = {text.file_id: file_source(text) for text in texts}
+    return sources, SearchResult(
+        passages=passages, evidence=found.evidence, num_searched=len(passages), seconds=0.0
+    )
 
 
 async def _search_inline(sources: Mapping[str, Source], query: str, means: Means) -> _Searched:
@@ -105,9 +131,22 @@ def _merged(results: Sequence[_Searched], top_k: int) -> tuple[list[Found], floa
         for passage in result.passages
         if passage.document_id in sources
     ]
-    found.sort(key=lambda one: -one.score)
+    found = _without_repeats(sorted(found, key=lambda one: -one.score))
     evidence = max((result.evidence for _, result in results), default=0.0)
     return found[:top_k], evidence
+
+
+def _without_repeats(found: Iterable[Found]) -> list[Found]:
+    """A file may be attached and lie in a store too: of passages that overlap, the first."""
+    kept: list[Found] = []
+    for one in found:
+        same = (other for other in kept if other.source.id == one.source.id)
+        if not any(
+            other.start < one.start + len(one.text) and one.start < other.start + len(other.text)
+            for other in same
+        ):
+            kept.append(one)
+    return kept
 
 
 def _found(passage: Passage, source: Source) -> Found:

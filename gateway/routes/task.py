@@ -67,7 +67,9 @@ class Task:
             service_tier=self.ask.service_tier,
         )
 
-    def facts(self, *, tokens_read: int, coverage: float, evidence: float | None = None) -> Facts:
+    def facts(
+        self, *, tokens_read: int, coverage: float | None, evidence: float | None = None
+    ) -> Facts:
         return Facts(
             plan=self.plan,
             prompt_tokens=len(self.prompt.ids),

@@ -11,12 +11,28 @@ from itertools import pairwise
 from charset_normalizer import from_bytes
 
 from ingest.api import PermanentError
-from ingest.parsing.sniff import bom_encoding
+from ingest.parsing.wide import bom_encoding, wide_encoding
 
 SAMPLE_BYTES = 256 * 1024
 FEW_BYTES = 32
 MAX_CHAOS = 0.1
 WESTERN = "cp1252"
+WIDER = {
+    "ascii": WESTERN,
+    "iso8859-1": WESTERN,
+    "iso8859-9": "cp1254",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+    "big5": "cp950",
+}
+"""What is meant where these are declared, as browsers know."""
+SEVEN_BIT = frozenset({"iso2022_jp", "iso2022_jp_2", "iso2022_jp_ext", "iso2022_kr", "hz", "utf-7"})
+ESCAPES = ((b"\x1b$)C", "iso2022_kr"), (b"\x1b$B", "iso2022_jp"), (b"\x1b$@", "iso2022_jp"))
+NO_CHARSETS = frozenset(
+    {"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "mbcs", "oem"}
+)
 
 NON_ASCII_LINE = re.compile(rb"[^\n]*[\x80-\xff][^\n]*\n?")
 NON_ASCII = re.compile(rb"[\x80-\xff]")
@@ -41,6 +57,12 @@ def decode(raw: bytes, *, declared: str | None = None) -> Decoded:
     marked = bom_encoding(raw)
     if marked is not None:
         return Decoded(_strict(raw, marked), marked)
+    wide = wide_encoding(raw) if b"\x00" in raw else None
+    if wide is not None:
+        return Decoded(_strict(raw, wide), wide)
+    escaped = _escaped(raw, declared)
+    if escaped is not None:
+        return escaped
     try:
         return Decoded(raw.decode("utf-8"), "utf-8")
     except UnicodeDecodeError as error:
@@ -64,11 +86,23 @@ def _strict(raw: bytes, encoding: str) -> str:
     return without_surrogates(text)
 
 
-def _legacy(raw: bytes, error: UnicodeDecodeError, declared: str | None) -> Decoded:
-    if declared is not None and _known(declared):
-        text = _try(raw, declared)
+def _escaped(raw: bytes, declared: str | None) -> Decoded | None:
+    """Japanese, Korean and Chinese mail in seven bits, which is also valid UTF-8."""
+    names = [_codec(declared)] if declared else []
+    names += [encoding for mark, encoding in ESCAPES if mark in raw]
+    for encoding in names:
+        text = _try(raw, encoding) if encoding in SEVEN_BIT and raw.isascii() else None
         if text is not None:
-            return Decoded(text, declared)
+            return Decoded(text, encoding)
+    return None
+
+
+def _legacy(raw: bytes, error: UnicodeDecodeError, declared: str | None) -> Decoded:
+    names = (WIDER.get(_codec(declared), ""), _codec(declared)) if declared else ()
+    for encoding in filter(None, names):
+        text = _try(raw, encoding)
+        if text is not None:
+            return Decoded(text, encoding)
     broken = PermanentError(
         f"The text is neither valid UTF-8 (byte {error.start} is 0x{raw[error.start]:02x}) nor "
         "clearly in another encoding. Save it as UTF-8 and upload it again."
@@ -129,14 +163,16 @@ def _is_western(word: str) -> bool:
 
 def _try(raw: bytes, encoding: str) -> str | None:
     try:
-        return raw.decode(encoding)
-    except UnicodeDecodeError:
+        return without_surrogates(raw.decode(encoding))
+    except UnicodeError:
         return None
 
 
-def _known(encoding: str) -> bool:
+def _codec(label: str) -> str:
+    """Python's name of a declared encoding; empty for an unknown one and for what is none."""
     try:
-        codecs.lookup(encoding)
-    except LookupError:
-        return False
-    return True
+        name = codecs.lookup(label).name
+        "".encode(name)
+    except (LookupError, ValueError):
+        return ""
+    return "" if name in NO_CHARSETS else name

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from selectolax.lexbor import LexborHTMLParser, LexborNode
+from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
 from ingest.api import PermanentError
-from ingest.parsing.decoding import decode
+from ingest.parsing.decoding import Decoded, decode
 from ingest.parsing.parsed import Heading, Parsed
 
 DROPPED_NAMES = (
@@ -24,7 +24,10 @@ BLOCKS = frozenset(BLOCK_NAMES.split())
 SPACED = frozenset(SPACED_NAMES.split())
 CELLS = frozenset({"td", "th"})
 HEADINGS = {f"h{level}": level for level in range(1, 7)}
-META_CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?\s*([\w.:-]+)", re.I)
+DECLARED = re.compile(
+    rb"<(?:meta[^>]{0,200}charset|\?xml[^>]{0,200}encoding)\s*=\s*[\"']?\s*([\w.:-]+)", re.I
+)
+PICTURES = "img, svg, canvas, object, audio, video, iframe"
 HIDDEN_STYLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.I)
 SPACES = re.compile(r"[ \t\r\n\f\v]+")
 META_BYTES = 4096
@@ -74,11 +77,15 @@ class Writer:
         self.length += len(text)
 
 
-def parse_html(raw: bytes) -> Parsed:
-    """Raises PermanentError when no text is visible."""
-    declared = META_CHARSET.search(raw[:META_BYTES])
-    decoded = decode(raw, declared=declared[1].decode("ascii", "replace") if declared else None)
-    tree = LexborHTMLParser(decoded.text)
+def parse_html(raw: bytes, *, declared: str | None = None) -> Parsed:
+    """`declared` is the encoding that came with the page and goes before the page's own word.
+
+    Raises PermanentError when no text is visible.
+    """
+    within = DECLARED.search(raw[:META_BYTES])
+    own = within[1].decode("ascii", "replace") if within else None
+    decoded = decode(raw, declared=declared or own)
+    tree = _tree(decoded.text)
     writer, outline = Writer(), list[Heading]()
     title = tree.css_first("title")
     if title is not None and title.text(strip=True):
@@ -89,7 +96,24 @@ def parse_html(raw: bytes) -> Parsed:
     text = "".join(writer.pieces)
     if not text.strip():
         raise PermanentError("The page has no visible text.")
-    return Parsed(text=text, outline=outline)
+    return Parsed(text=text, notes=_notes(decoded, tree), outline=outline)
+
+
+def _tree(text: str) -> LexborHTMLParser:
+    try:
+        return LexborHTMLParser(text)
+    except SelectolaxError as error:
+        raise PermanentError("The page is too deep or needs too much memory to be read.") from error
+
+
+def _notes(decoded: Decoded, tree: LexborHTMLParser) -> list[str]:
+    notes = []
+    if not decoded.encoding.startswith("utf"):
+        notes.append(f"Read as {decoded.encoding}: the page is not UTF-8.")
+    num_pictures = len(tree.css(PICTURES))
+    if num_pictures:
+        notes.append(f"Did not read {num_pictures} pictures or frames.")
+    return notes
 
 
 def _write(root: LexborNode, writer: Writer, outline: list[Heading]) -> None:

@@ -4,13 +4,17 @@ import msgspec
 
 
 class ParseLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much one file may cost. `memory_bytes` bounds the parser's whole address space."""
+    """How much one file may cost. `memory_bytes` bounds the parser's whole address space.
+
+    `max_pages` counts pages and slides. `max_unpacked_bytes` bounds what a ZIP archive unpacks to.
+    """
 
     memory_bytes: int = 2 << 30
     cpu_s: int = 120
     wall_s: float = 180.0
     max_pages: int = 10_000
     max_chars: int = 64_000_000
+    max_unpacked_bytes: int = 1 << 30
 
 
 class ParseRequest(msgspec.Struct, frozen=True, kw_only=True):

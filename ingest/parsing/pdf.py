@@ -1,17 +1,17 @@
-"""PDF to text, page by page, through PDFium. The only module that knows pypdfium2."""
-
-from pathlib import Path
+"""PDF to text, page by page, through PDFium. Only this module and `pdfmarks` know pypdfium2."""
 
 import pypdfium2
 import pypdfium2.raw as pdfium
 
 from ingest.api import PermanentError
 from ingest.parsing.decoding import without_surrogates
+from ingest.parsing.manuscript import CONTROLS, counted, numbered, short
 from ingest.parsing.parsed import Heading, Parsed, ParseLimits
+from ingest.parsing.pdfmarks import page_marks
 
 PAGE_BREAK = "\n\n"
-NOTED_PAGES = 20
-CONTROLS_TO_SPACES = {code: " " for code in range(32) if chr(code) not in "\t\n"}
+SHOWN_ATTACHMENTS = 10
+XFA = frozenset({pdfium.FORMTYPE_XFA_FULL, pdfium.FORMTYPE_XFA_FOREGROUND})
 CAUSES = {
     pdfium.FPDF_ERR_PASSWORD: "The PDF is protected by a password; upload it without one.",
     pdfium.FPDF_ERR_SECURITY: "The PDF uses an encryption that cannot be read.",
@@ -19,44 +19,72 @@ CAUSES = {
 }
 
 
-def parse_pdf(path: Path, limits: ParseLimits) -> Parsed:
+def parse_pdf(raw: bytes, limits: ParseLimits) -> Parsed:
     """Raises PermanentError for a locked or broken file and for one without any text."""
-    try:
-        document = pypdfium2.PdfDocument(path)
-    except pypdfium2.PdfiumError as error:
-        code = getattr(error, "err_code", None)
-        cause = CAUSES.get(code, "The PDF cannot be opened.")
-        raise PermanentError(cause) from error
+    document = _open(raw)
     try:
         return _parse(document, limits)
     finally:
         document.close()
 
 
+def num_pages(raw: bytes, limits: ParseLimits) -> int:
+    """Raises PermanentError for a locked or broken file and for one with too many pages."""
+    document = _open(raw)
+    try:
+        return _num_pages(document, limits)
+    finally:
+        document.close()
+
+
+def _open(raw: bytes) -> pypdfium2.PdfDocument:
+    try:
+        return pypdfium2.PdfDocument(raw)
+    except pypdfium2.PdfiumError as error:
+        code = getattr(error, "err_code", None)
+        raise PermanentError(CAUSES.get(code, "The PDF cannot be opened.")) from error
+
+
+def _num_pages(document: pypdfium2.PdfDocument, limits: ParseLimits) -> int:
+    number = len(document)
+    if number > limits.max_pages:
+        raise PermanentError(f"The PDF has {number} pages; the limit is {limits.max_pages} pages.")
+    return number
+
+
 def _parse(document: pypdfium2.PdfDocument, limits: ParseLimits) -> Parsed:
-    num_pages = len(document)
-    if num_pages > limits.max_pages:
-        raise PermanentError(
-            f"The PDF has {num_pages} pages; the limit is {limits.max_pages} pages."
-        )
+    total = _num_pages(document, limits)
+    _open_form(document)
     pages, starts, length = list[str](), list[int](), 0
     blank, broken = list[int](), list[int]()
-    for index in range(num_pages):
+    for index in range(total):
         text = _page_text(document, index)
         if text is None:
             broken.append(index + 1)
         elif not text.strip():
             blank.append(index + 1)
         starts.append(length)
-        pages.append((text or "") + (PAGE_BREAK if index + 1 < num_pages else ""))
+        pages.append((text or "") + (PAGE_BREAK if index + 1 < total else ""))
         length += len(pages[-1])
         if length > limits.max_chars:
             raise PermanentError(f"The PDF has more than {limits.max_chars} characters of text.")
-    if len(blank) + len(broken) == num_pages:
-        raise PermanentError(_no_text(num_pages, len(broken)))
-    notes = _page_notes(blank, broken, num_pages) + _other_notes(document)
-    outline = _outline(document, starts)
-    return Parsed(text="".join(pages), notes=notes, page_starts=starts, outline=outline)
+    if len(blank) + len(broken) == total:
+        raise PermanentError(_no_text(total, len(broken)))
+    notes = [f"Read {counted(total, 'page')}, {counted(length, 'character')}."]
+    notes += _page_notes(blank, broken, total) + _other_notes(document)
+    return Parsed(
+        text="".join(pages), notes=notes, page_starts=starts, outline=_outline(document, starts)
+    )
+
+
+def _open_form(document: pypdfium2.PdfDocument) -> None:
+    """Filled fields are read through it; a form too broken for that is read as its pages are."""
+    if document.get_formtype() == pdfium.FORMTYPE_NONE:
+        return
+    try:
+        document.init_forms()
+    except pypdfium2.PdfiumError:
+        return
 
 
 def _page_text(document: pypdfium2.PdfDocument, index: int) -> str | None:
@@ -70,7 +98,8 @@ def _page_text(document: pypdfium2.PdfDocument, index: int) -> str | None:
         return None
     else:
         try:
-            return _tidy(textpage.get_text_bounded())
+            marks = [_tidy(mark) for mark in page_marks(page)]
+            return PAGE_BREAK.join(filter(None, [_tidy(textpage.get_text_bounded()), *marks]))
         finally:
             textpage.close()
     finally:
@@ -81,39 +110,36 @@ def _tidy(text: str) -> str:
     """PDFium ends lines with CR LF and marks a hyphen at a line's end with U+FFFE or U+0002."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
     hyphens = lines.replace("\ufffe", "-").replace("\x02", "-")
-    return without_surrogates(hyphens.translate(CONTROLS_TO_SPACES))
+    return without_surrogates(hyphens.translate(CONTROLS))
 
 
-def _no_text(num_pages: int, num_broken: int) -> str:
-    if num_pages == 0:
+def _no_text(total: int, num_broken: int) -> str:
+    if total == 0:
         return "The PDF has no pages."
-    if num_broken == num_pages:
-        return f"None of the PDF's {num_pages} page(s) could be read."
-    return f"No text on any of the PDF's {num_pages} page(s); they are probably scanned images."
+    if num_broken == total:
+        return f"None of the PDF's {total} page(s) could be read."
+    return f"No text on any of the PDF's {total} page(s); they are probably scanned images."
 
 
-def _page_notes(blank: list[int], broken: list[int], num_pages: int) -> list[str]:
+def _page_notes(blank: list[int], broken: list[int], total: int) -> list[str]:
     notes = []
     if blank:
-        notes.append(f"No text on {_numbered(blank)} of {num_pages}: blank, or images only.")
+        notes.append(f"No text on {numbered('page', blank)} of {total}: blank, or images only.")
     if broken:
-        notes.append(f"Could not read {_numbered(broken)} of {num_pages}: broken in the file.")
+        notes.append(f"Could not read {numbered('page', broken)} of {total}: broken in the file.")
     return notes
-
-
-def _numbered(pages: list[int]) -> str:
-    shown = ", ".join(map(str, pages[:NOTED_PAGES]))
-    more = f" and {len(pages) - NOTED_PAGES} more" if len(pages) > NOTED_PAGES else ""
-    return f"page{'s' if len(pages) > 1 else ''} {shown}{more}"
 
 
 def _other_notes(document: pypdfium2.PdfDocument) -> list[str]:
     notes = []
-    num_attachments = document.count_attachments()
-    if num_attachments:
-        notes.append(f"Did not read {num_attachments} attached file(s).")
-    if document.get_formtype() != pdfium.FORMTYPE_NONE:
-        notes.append("Did not read what is filled into form fields.")
+    number = document.count_attachments()
+    if number:
+        shown = min(number, SHOWN_ATTACHMENTS)
+        names = [repr(short(document.get_attachment(i).get_name())) for i in range(shown)]
+        more = f" and {number - shown} more" if number > shown else ""
+        notes.append(f"Did not read {counted(number, 'attached file')}: {', '.join(names)}{more}.")
+    if document.get_formtype() in XFA:
+        notes.append("Did not read the XFA form in the file, only what it holds besides.")
     return notes
 
 
@@ -123,7 +149,7 @@ def _outline(document: pypdfium2.PdfDocument, starts: list[int]) -> list[Heading
         for bookmark in document.get_toc():
             destination = bookmark.get_dest()
             index = destination.get_index() if destination is not None else None
-            title = without_surrogates(bookmark.get_title()).strip("\x00 \n\r\t")
+            title = short(bookmark.get_title())
             if index is not None and 0 <= index < len(starts) and title:
                 headings.append(Heading(starts[index], bookmark.level + 1, title))
     except pypdfium2.PdfiumError:

@@ -98,7 +98,8 @@ class Sandbox:
 
     async def _submit(self, request: bytes) -> socket.socket:
         for _ in range(2):
-            control = self._control
+            async with self._starting:
+                control = self._control
             assert control is not None, "the sandbox is not open"
             ours, theirs = socket.socketpair()
             with theirs:
@@ -157,4 +158,12 @@ def _killed(number: int, limits: ParseLimits) -> str:
         return (
             f"Reading the file takes more than {limits.cpu_s} seconds of work or too much memory."
         )
-    return f"The parser crashed on this file ({signal.Signals(number).name})."
+    name = signal.Signals(number).name
+    if number == signal.SIGABRT:
+        # What C++ does when it gets no memory.
+        mebibytes = limits.memory_bytes >> 20
+        return (
+            f"The parser crashed on this file ({name}): it is damaged, or reading it needs more "
+            f"than {mebibytes} MiB of memory."
+        )
+    return f"The parser crashed on this file ({name})."

@@ -5,6 +5,7 @@ supervisor, which forks the parser and kills it when its time is up or nobody wa
 What travels on the job's socket: the parser's reply, then the supervisor's trailer, then the end.
 """
 
+import ctypes
 import os
 import resource
 import select
@@ -29,6 +30,7 @@ from ingest.parsing.parsed import (
 )
 
 REQUEST_BYTES = 1 << 16
+PR_SET_PDEATHSIG = 1
 TRAILER = struct.Struct("!BI")
 
 Read = Callable[[Path, str, ParseLimits], Parsed]
@@ -59,9 +61,10 @@ def main(control: socket.socket, read: Read) -> None:
 
 def supervise(request: ParseRequest, job: socket.socket, read: Read) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    supervisor = os.getpid()
     parser = os.fork()
     if parser == 0:
-        _parse_and_exit(request, job, read)
+        _parse_and_exit(request, job, read, supervisor)
     pidfd = os.pidfd_open(parser)
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
@@ -82,9 +85,10 @@ def supervise(request: ParseRequest, job: socket.socket, read: Read) -> None:
         return
 
 
-def _parse_and_exit(request: ParseRequest, job: socket.socket, read: Read) -> None:
+def _parse_and_exit(request: ParseRequest, job: socket.socket, read: Read, supervisor: int) -> None:
     code = 1
     try:
+        _die_with_the_supervisor(supervisor)
         _confine(request.limits)
         job.sendall(encode(_reply(request, read)))
         code = 0
@@ -103,6 +107,13 @@ def _reply(request: ParseRequest, read: Read) -> Parsed | Refused:
     except MemoryError:
         mebibytes = request.limits.memory_bytes >> 20
         return Refused(cause=f"Reading the file needs more than {mebibytes} MiB of memory.")
+
+
+def _die_with_the_supervisor(supervisor: int) -> None:
+    """Nobody else watches the clock."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != supervisor:
+        os._exit(1)
 
 
 def _confine(limits: ParseLimits) -> None:

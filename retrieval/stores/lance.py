@@ -7,10 +7,11 @@ a lock within the process and a file lock between processes; readers see every c
 import asyncio
 import fcntl
 import logging
+import re
 import shutil
 from array import array
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from lancedb.query import MatchQuery
 
 from retrieval.analyzer import ANALYZER_VERSION
 from retrieval.api import (
+    LIBRARY,
     Candidates,
     EmbeddedChunk,
     Embedder,
@@ -30,11 +32,13 @@ from retrieval.api import (
     StoreQuery,
 )
 from retrieval.config import StoreConfig
-from retrieval.stores.rows import CHUNK_FIELDS, chunk_row, row_chunk
+from retrieval.filters import check_filter
+from retrieval.stores.lance_sql import document_sql, quoted, scope_sql
+from retrieval.stores.rows import CHUNK_FIELDS, LAYOUT, check_embedded, chunk_row, row_chunk
 
 logger = logging.getLogger(__name__)
 
-TABLE = "chunks_1"
+_TABLE_NAME = re.compile(r"chunks_(\d+)\.lance")
 """The number is the index version: re-embedding fills the next one."""
 
 _KEEP_VERSIONS = timedelta(minutes=10)
@@ -67,16 +71,14 @@ class LanceStore:
     ) -> "LanceStore":
         """Open or create the index. Raises IndexMismatch when another embedder filled it."""
         await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
-        schema = _schema(embedder)
-        async with _file_lock(folder):
-            database = await lancedb.connect_async(
-                str(folder), read_consistency_interval=timedelta(0)
-            )
-            if await asyncio.to_thread(_has_table, folder):
-                table = await database.open_table(TABLE)
+        schema = table_schema(embedder)
+        async with file_lock(folder):
+            number = await asyncio.to_thread(current_version, folder)
+            if number is not None:
+                table = await open_table(folder, table_name(number))
             else:
-                table = await database.create_table(TABLE, schema=schema)
-        _check_identity(await table.schema(), schema)
+                table = await create_table(folder, table_name(1), embedder)
+        check_identity(await table.schema(), schema)
         return cls(table, folder, embedder.dimension, config or StoreConfig())
 
     async def write(self, chunks: Sequence[EmbeddedChunk]) -> None:
@@ -89,10 +91,12 @@ class LanceStore:
             await self._keep_fresh()
 
     async def search(self, query: StoreQuery) -> Candidates:
-        if not query.document_ids:
+        if query.document_ids is not None and not query.document_ids:
             return Candidates(lexical=[], vector=[])
-        scope = _any_of("document_id", query.document_ids)
-        try:
+        if query.filter is not None:
+            check_filter(query.filter)
+        scope = scope_sql(query)
+        with _translated("searched"):
             if not self._has_text_index:
                 async with self._writing():
                     if not await self._ensure_text_index():
@@ -102,22 +106,23 @@ class LanceStore:
                 self._vector(query, scope),
                 self._table.count_rows(scope),
             )
-        except _LIBRARY_ERRORS as error:
-            raise SearchUnavailable(f"the index cannot be searched: {error}") from error
         return Candidates(lexical=lexical, vector=vector, num_searched=num_searched)
 
-    async def delete(self, document_id: str, *, keep_generation: str | None = None) -> None:
-        rows = _any_of("document_id", [document_id])
+    async def delete(
+        self, document_id: str, *, collection: str = LIBRARY, keep_generation: str | None = None
+    ) -> None:
+        rows = document_sql(collection, document_id)
         if keep_generation is not None:
-            rows += f" AND generation <> {_quoted(keep_generation)}"
+            rows += f" AND generation <> {quoted(keep_generation)}"
         async with self._writing():
             if await self._table.count_rows(rows):
                 await self._table.delete(rows)
                 await self._keep_fresh()
 
-    async def count(self, document_id: str, generation: str) -> int:
-        rows = f"document_id = {_quoted(document_id)} AND generation = {_quoted(generation)}"
-        return int(await self._table.count_rows(rows))
+    async def count(self, document_id: str, generation: str, *, collection: str = LIBRARY) -> int:
+        rows = f"{document_sql(collection, document_id)} AND generation = {quoted(generation)}"
+        with _translated("counted"):
+            return int(await self._table.count_rows(rows))
 
     async def aclose(self) -> None:
         async with self._lock:
@@ -125,8 +130,9 @@ class LanceStore:
 
     @asynccontextmanager
     async def _writing(self) -> AsyncIterator[None]:
-        async with self._lock, _file_lock(self._folder):
-            yield
+        with _translated("written"):
+            async with self._lock, file_lock(self._folder):
+                yield
 
     async def _lexical(self, query: StoreQuery, scope: str) -> list[Hit]:
         if not query.terms.strip():
@@ -147,6 +153,7 @@ class LanceStore:
         """One row per chunk id, the last of equal ids winning."""
         latest = {embedded.chunk.id: embedded for embedded in chunks}
         for embedded in latest.values():
+            check_embedded(embedded)
             if len(embedded.vector) != self._dimension:
                 raise ValueError(f"vectors must have {self._dimension} numbers")
         rows = [
@@ -209,58 +216,88 @@ _TEXT_CONFIG = FTS(
 
 
 def _columns(dimension: int) -> pa.Schema:
-    text = ("id", "document_id", "generation", "text", "heading", "terms")
+    text = ("id", "collection", "document_id", "generation", "text", "heading", "terms")
     places = ("start", "stop", "parent_start", "parent_stop")
     return pa.schema(
         [
             *(pa.field(name, pa.string(), nullable=False) for name in text),
             *(pa.field(name, pa.int64(), nullable=False) for name in places),
+            pa.field("attributes", pa.json_(), nullable=False),
             pa.field("vector", pa.list_(pa.float32(), dimension), nullable=False),
         ]
     )
 
 
-def _schema(embedder: Embedder) -> pa.Schema:
+def table_schema(embedder: Embedder) -> pa.Schema:
     metadata = {
         "embedder": embedder.identity,
         "dimension": str(embedder.dimension),
         "analyzer": ANALYZER_VERSION,
+        "layout": LAYOUT,
     }
     return _columns(embedder.dimension).with_metadata(metadata)
 
 
-def _check_identity(found: pa.Schema, expected: pa.Schema) -> None:
-    if found.metadata[b"embedder"] != expected.metadata[b"embedder"]:
-        raise IndexMismatch(
-            found=found.metadata[b"embedder"].decode(),
-            expected=expected.metadata[b"embedder"].decode(),
-        )
-    if found.metadata != expected.metadata:
-        raise IndexMismatch(found=_described(found), expected=_described(expected))
+def check_identity(found: pa.Schema, expected: pa.Schema) -> None:
+    """Raises IndexMismatch when another embedder, analyzer or layout made the table."""
+    ours, theirs = (schema.metadata or {} for schema in (expected, found))
+    if theirs.get(b"embedder") != ours[b"embedder"]:
+        name = theirs.get(b"embedder", b"something else").decode()
+        raise IndexMismatch(found=name, expected=ours[b"embedder"].decode())
+    if theirs != ours:
+        raise IndexMismatch(found=_described(theirs), expected=_described(ours))
 
 
-def _described(schema: pa.Schema) -> str:
-    embedder, dimension, analyzer = (
-        schema.metadata[key].decode() for key in (b"embedder", b"dimension", b"analyzer")
+def _described(metadata: Mapping[bytes, bytes]) -> str:
+    embedder, dimension, analyzer, layout = (
+        metadata.get(key, b"1").decode()
+        for key in (b"embedder", b"dimension", b"analyzer", b"layout")
     )
-    return f"{embedder} with {dimension} numbers and analyzer {analyzer}"
+    return f"{embedder} with {dimension} numbers, analyzer {analyzer} and layout {layout}"
 
 
-def _has_table(folder: Path) -> bool:
-    """Remove what a process killed while creating the table left: a table without a version."""
-    table = folder / f"{TABLE}.lance"
-    if any(table.glob("_versions/*.manifest")):
-        return True
-    shutil.rmtree(table, ignore_errors=True)
-    return False
+def current_version(folder: Path) -> int | None:
+    """The newest table's number; one without a manifest, left by a killed process, is removed."""
+    numbers = []
+    for table in folder.iterdir():
+        if match := _TABLE_NAME.fullmatch(table.name):
+            if any(table.glob("_versions/*.manifest")):
+                numbers.append(int(match[1]))
+            else:
+                shutil.rmtree(table, ignore_errors=True)
+    return max(numbers, default=None)
+
+
+def table_name(number: int) -> str:
+    return f"chunks_{number}"
+
+
+async def open_table(folder: Path, name: str) -> "lancedb.AsyncTable":
+    return await (await _connect(folder)).open_table(name)
+
+
+async def create_table(folder: Path, name: str, embedder: Embedder) -> "lancedb.AsyncTable":
+    return await (await _connect(folder)).create_table(name, schema=table_schema(embedder))
+
+
+async def _connect(folder: Path) -> "lancedb.AsyncConnection":
+    return await lancedb.connect_async(str(folder), read_consistency_interval=timedelta(0))
 
 
 @asynccontextmanager
-async def _file_lock(folder: Path) -> AsyncIterator[None]:
+async def file_lock(folder: Path) -> AsyncIterator[None]:
     """Held by one process at a time; the system lets go of it when that process dies."""
     with (folder / "writer.lock").open("w") as file:
         await asyncio.to_thread(fcntl.flock, file, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def _translated(deed: str) -> Iterator[None]:
+    try:
+        yield
+    except _LIBRARY_ERRORS as error:
+        raise SearchUnavailable(f"the index cannot be {deed}: {error}") from error
 
 
 def _hits(rows: pa.Table, column: str, score_of: Callable[[float], float]) -> list[Hit]:
@@ -274,11 +311,3 @@ def _hits(rows: pa.Table, column: str, score_of: Callable[[float], float]) -> li
         for chunk, score, vector in zip(chunks, scores, vectors, strict=True)
     ]
     return sorted(hits, key=lambda hit: (-hit.score, hit.chunk.id))
-
-
-def _any_of(column: str, values: Sequence[str]) -> str:
-    return f"{column} IN ({', '.join(_quoted(value) for value in values)})"
-
-
-def _quoted(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from engines.api import (
+    AnswerEndEvent,
     AttendedEvent,
     Attention,
     Engine,
@@ -170,6 +171,33 @@ async def greedy_answers_repeat(engine: Engine) -> None:
     ]
 
 
+async def several_answers_are_those_of_as_many_seeds(engine: Engine) -> None:
+    sampling = Sampling(temperature=1.0, seed=3)
+    alone = [
+        [
+            event.id
+            for event in await collect(engine, prompt(70, sampling=replace(sampling, seed=3 + i)))
+            if isinstance(event, TokenEvent)
+        ]
+        for i in range(3)
+    ]
+    events = await collect(engine, prompt(70, sampling=sampling, n=3))
+    tokens = [e for e in events if isinstance(e, TokenEvent)]
+    assert [[t.id for t in tokens if t.index == i] for i in range(3)] == alone
+    ends = [e for e in events if isinstance(e, AnswerEndEvent)]
+    assert sorted((e.index, e.completion_tokens) for e in ends) == [
+        (i, len(ids)) for i, ids in enumerate(alone)
+    ]
+    finish = events[-1]
+    assert isinstance(finish, FinishEvent)
+    assert finish.completion_tokens == len(tokens)
+
+
+async def more_answers_than_run_at_once_are_refused(engine: Engine) -> None:
+    with pytest.raises(EngineRefused, match="n must be from 1 to"):
+        await collect(engine, prompt(9, n=1000))
+
+
 async def closing_while_it_reads_aborts(engine: Engine) -> None:
     async with aclosing(engine.generate(prompt(2000))) as events:
         await anext(events)
@@ -241,6 +269,8 @@ CLAUSES = (
     a_stop_id_ends_the_answer_unsent,
     logprobs_come_when_asked_for,
     greedy_answers_repeat,
+    several_answers_are_those_of_as_many_seeds,
+    more_answers_than_run_at_once_are_refused,
     closing_while_it_reads_aborts,
     closing_while_it_speaks_aborts,
     a_prompt_over_the_limit_is_refused_with_its_numbers,

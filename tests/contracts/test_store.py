@@ -1,80 +1,15 @@
-"""What every Store must do; each implementation is one entry of `STORES`."""
+"""What every Store must do; each implementation is one entry of `store_makers.ALL`."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from retrieval.analyzer import analyze_joined
-from retrieval.api import Candidates, Hit, Store, StoreQuery
-from retrieval.config import StoreConfig
-from retrieval.embedder import FakeEmbedder
-from retrieval.stores.lance import LanceStore
+from retrieval.api import Hit, Store
 from retrieval.stores.memory import MemoryStore
+from tests.contracts import store_makers
+from tests.contracts.store_asking import SENTENCES, ask, fill
+from tests.contracts.store_makers import EMBEDDER, OpenStore
 from tests.retrieval.chunks import chunk, embedded
-
-EMBEDDER = FakeEmbedder()
-OpenStore = Callable[[Path], AbstractAsyncContextManager[Store]]
-
-SENTENCES = (
-    "The deposition of Ms. Alvarez was taken on the ninth of March.",
-    "Payment is due within thirty days of the invoice.",
-    "The tenant shall keep the premises in good repair.",
-    "Call max_num_seqs before parseHTTPRequest in the engine.",
-    "An indemnity survives the termination of this agreement.",
-)
-
-
-@asynccontextmanager
-async def memory_store(_folder: Path) -> AsyncIterator[Store]:
-    yield MemoryStore()
-
-
-@asynccontextmanager
-async def lance_store(folder: Path) -> AsyncIterator[Store]:
-    store = await LanceStore.open(folder / "index", EMBEDDER)
-    yield store
-    await store.aclose()
-
-
-@asynccontextmanager
-async def lance_store_that_folds_often(folder: Path) -> AsyncIterator[Store]:
-    config = StoreConfig(optimize_share=0.0, optimize_commits=2)
-    store = await LanceStore.open(folder / "index", EMBEDDER, config)
-    yield store
-    await store.aclose()
-
-
-STORES: list[OpenStore] = [memory_store, lance_store, lance_store_that_folds_often]
-
-
-@pytest.fixture(params=STORES, ids=lambda make: make.__name__)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    make: OpenStore = request.param
-    async with make(tmp_path) as opened:
-        yield opened
-
-
-async def ask(store: Store, query: str, *document_ids: str, limit: int = 10) -> Candidates:
-    [vector] = await EMBEDDER.embed([query])
-    return await store.search(
-        StoreQuery(
-            terms=analyze_joined(query),
-            vector=vector,
-            document_ids=document_ids,
-            num_candidates=limit,
-        )
-    )
-
-
-async def fill(store: Store, document_id: str = "doc", generation: str = "g1") -> None:
-    start = 0
-    chunks = []
-    for sentence in SENTENCES:
-        chunks.append(chunk(sentence, document_id=document_id, generation=generation, start=start))
-        start += len(sentence) + 1
-    await store.write(await embedded(EMBEDDER, *chunks))
 
 
 def texts(hits: "list[Hit] | tuple[Hit, ...]") -> list[str]:
@@ -250,8 +185,10 @@ async def test_vectors_come_with_the_hits_or_not_at_all(store: Store) -> None:
             assert list(hit.vector) == pytest.approx(list(expected), abs=1e-6)
 
 
-@pytest.mark.parametrize("make", [lance_store, lance_store_that_folds_often])
-async def test_scores_agree_with_the_oracle(make: OpenStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", store_makers.EMBEDDED_AND_NODE)
+async def test_scores_agree_with_the_oracle(
+    make: OpenStore, tmp_path: Path, credentials: None
+) -> None:
     oracle = MemoryStore()
     async with make(tmp_path) as store:
         for document_id in ("a", "b", "c"):

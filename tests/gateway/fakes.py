@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import uvicorn
@@ -109,9 +109,13 @@ class Running:
     url: str
     port: int
     parts: Parts
+    clients: list[OpenAI] = field(default_factory=list)
 
     def client(self, **options: object) -> OpenAI:
-        return OpenAI(base_url=f"{self.url}/v1", api_key="unused", max_retries=0)
+        """Closed with the gateway."""
+        client = OpenAI(base_url=f"{self.url}/v1", api_key="unused", max_retries=0)
+        self.clients.append(client)
+        return client
 
 
 @contextmanager
@@ -134,9 +138,12 @@ def running(parts: Parts) -> Iterator[Running]:
     thread = threading.Thread(target=_serve, args=(server, sock), daemon=True)
     thread.start()
     port = sock.getsockname()[1]
+    gateway = Running(f"http://127.0.0.1:{port}", port, parts)
     try:
-        yield Running(f"http://127.0.0.1:{port}", port, parts)
+        yield gateway
     finally:
+        for client in gateway.clients:
+            client.close()
         server.should_exit = True
         thread.join(10)
         sock.close()

@@ -1,3 +1,4 @@
+import json
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -37,7 +38,7 @@ def facts_of(answer: ChatCompletion | ChatCompletionChunk) -> Mapping[str, Any]:
 def ask(gateway: Running, content: Any, **fields: Any) -> ChatCompletion:
     extra = {
         name: fields.pop(name)
-        for name in ("fidelity", "documents", "allow_fallback")
+        for name in ("fidelity", "documents", "allow_fallback", "vector_store_ids")
         if name in fields
     }
     answer = gateway.client().chat.completions.create(
@@ -141,6 +142,77 @@ def test_retrieval_reads_little_and_cites_what_supports_the_answer(start: Start,
     assert "[1]" in read
     assert FACT in read
     assert read.endswith(f"{QUESTION}\nassistant\n")
+
+
+@pytest.mark.parametrize("fidelity", ["auto", "retrieval"])
+def test_vector_stores_are_searched_and_their_files_cited(start: Start, fidelity: str) -> None:
+    engine = BpeEngine(bpe_say("Anna Pavlova [1]."))
+    gateway = start(engine, SMALL)
+    file_id = upload(gateway, "lease.txt", LONG)
+    store = gateway.client().vector_stores.create(file_ids=[file_id])
+    answer = ask(gateway, QUESTION, fidelity=fidelity, vector_store_ids=[store.id])
+    facts = facts_of(answer)
+    assert (facts["route"], facts["coverage"]) == ("retrieval", None)
+    [citation] = facts["citations"]
+    assert (citation["quote"], citation["file_id"]) == (FACT, file_id)
+    assert LONG[citation["start"] : citation["stop"]] == FACT
+    assert FACT in trained().decode(list(engine.requests[0].prompt_ids))
+
+
+def test_a_file_that_is_attached_and_in_a_store_is_read_once(start: Start) -> None:
+    engine = BpeEngine(bpe_say("Anna Pavlova [1]."))
+    gateway = start(engine, SMALL)
+    file_id = upload(gateway, "lease.txt", LONG)
+    stores = [gateway.client().vector_stores.create(file_ids=[file_id]).id for _ in range(2)]
+    ask(gateway, with_file(file_id, QUESTION), vector_store_ids=stores)
+    assert trained().decode(list(engine.requests[0].prompt_ids)).count(FACT) == 1
+
+
+def test_stores_that_cannot_be_read_are_refused(start: Start) -> None:
+    gateway = start(policy=SMALL)
+    with pytest.raises(openai.NotFoundError) as missing:
+        ask(gateway, QUESTION, vector_store_ids=["vs_nobody"])
+    assert missing.value.code == "vector_store_not_found"
+    with pytest.raises(openai.BadRequestError) as refused:
+        ask(gateway, QUESTION, fidelity="full", vector_store_ids=["vs_nobody"])
+    assert refused.value.param == "vector_store_ids"
+
+
+def test_citations_of_files_are_openais_annotations_too(start: Start) -> None:
+    said = "It was Anna Pavlova [1]. In Lisbon."
+    gateway = start(BpeEngine(bpe_say(said)), SMALL)
+    file_id = upload(gateway, "lease.txt", LONG)
+    content = with_file(file_id, QUESTION)
+    expected = {
+        "type": "file_citation",
+        "file_id": file_id,
+        "filename": "lease.txt",
+        "index": said.index("]") + 1,
+    }
+    answer = ask(gateway, content, fidelity="retrieval")
+    message = answer.choices[0].message
+    assert message.annotations is not None
+    assert [one.to_dict() for one in message.annotations] == [expected]
+    body = {
+        "model": "fake",
+        "messages": [{"role": "user", "content": content}],
+        "fidelity": "retrieval",
+        "stream": True,
+    }
+    raw = httpx.post(f"{gateway.url}/v1/chat/completions", json=body).text
+    lines = [line[6:] for line in raw.splitlines() if line.startswith("data: {")]
+    deltas = [json.loads(line)["choices"][0]["delta"] for line in lines]
+    assert [delta["annotations"] for delta in deltas if "annotations" in delta] == [[expected]]
+    echoed = [
+        {"role": "user", "content": content},
+        message.to_dict(),
+        {"role": "user", "content": "Where?"},
+    ]
+    again = gateway.client().chat.completions.create(
+        model="fake",
+        messages=echoed,  # type: ignore[arg-type]
+    )
+    assert again.choices[0].finish_reason == "stop"
 
 
 def test_hierarchical_cites_from_the_attended_spans(start: Start) -> None:

@@ -7,6 +7,8 @@ import pytest
 import engines.api
 import gateway.api
 import ingest.api
+import ingest.stores_api
+import ingest.uploads_api
 import retrieval.api
 from engines.api import (
     Attention,
@@ -44,8 +46,17 @@ from ingest.api import (
     IngestError,
     PermanentError,
     TransientError,
+    UnsupportedFile,
 )
-from retrieval.api import IndexMismatch, QueryRejected, RetrievalError, SearchUnavailable
+from ingest.stores_api import BatchMissing, VectorStoreExpired, VectorStoreMissing
+from ingest.uploads_api import PartsRefused, UploadClosed, UploadMissing, UploadStatus
+from retrieval.api import (
+    IndexMismatch,
+    QueryRejected,
+    RetrievalError,
+    SearchUnavailable,
+    WriteRejected,
+)
 from tests.gateway.fakes import FailingEngine, Start
 
 CHAT = {"model": "fake", "messages": [{"role": "user", "content": "hi"}]}
@@ -91,12 +102,20 @@ RAISED: list[tuple[Exception, int, str | None]] = [
     (IndexMismatch(found="a", expected="b"), 503, "index_mismatch"),
     (SearchUnavailable("down"), 503, "search_unavailable"),
     (QueryRejected("empty"), 400, "query_rejected"),
+    (WriteRejected(chunk_id="c", reason="odd"), 502, "write_rejected"),
     (RetrievalError("odd"), 502, "retrieval_error"),
     (FileMissing("f"), 404, "file_not_found"),
     (FileNotReady(RECORD), 409, "file_not_ready"),
     (FileUnreadable(RECORD), 400, "file_unreadable"),
     (FileTooLarge(limit_bytes=5), 413, "file_too_large"),
+    (UnsupportedFile("bad"), 400, "unsupported_file"),
     (PermanentError("bad"), 400, "file_error"),
+    (VectorStoreMissing("vs_1"), 404, "vector_store_not_found"),
+    (VectorStoreExpired("vs_1", expired_at=1), 400, "vector_store_expired"),
+    (BatchMissing("vsfb_1"), 404, "file_batch_not_found"),
+    (UploadMissing("upload_1"), 404, "upload_not_found"),
+    (UploadClosed("upload_1", UploadStatus.EXPIRED), 400, "upload_closed"),
+    (PartsRefused("too few", param="part_ids"), 400, "invalid_value"),
     (TransientError("later"), 503, "ingest_unavailable"),
     (IngestError("odd"), 500, "ingest_error"),
     (ZeroDivisionError("secret"), 500, "internal_error"),
@@ -113,6 +132,8 @@ def test_every_domain_error_has_a_fault_and_is_raised_here() -> None:
         errors_of(engines.api, EngineError)
         | errors_of(retrieval.api, RetrievalError)
         | errors_of(ingest.api, IngestError)
+        | errors_of(ingest.stores_api, IngestError)
+        | errors_of(ingest.uploads_api, IngestError)
         | errors_of(gateway.api, GatewayError)
     )
     assert known == set(FAULTS)
@@ -174,6 +195,11 @@ def test_an_over_long_prompt_says_what_would_fit() -> None:
         ("DELETE", "/v1/files/file-x", 404, "file_not_found"),
         ("POST", "/v1/files", 400, "missing_required_parameter"),
         ("POST", "/v1/chat/completions", 400, "invalid_json"),
+        ("GET", "/v1/vector_stores/vs_x", 404, "vector_store_not_found"),
+        ("GET", "/v1/vector_stores?limit=101", 400, "invalid_value"),
+        ("GET", "/v1/vector_stores?after=vs_x", 404, "vector_store_not_found"),
+        ("POST", "/v1/vector_stores", 400, "invalid_json"),
+        ("POST", "/v1/uploads/upload_x/parts", 400, "missing_required_parameter"),
     ],
 )
 def test_other_mistakes_have_the_same_shape(

@@ -61,8 +61,8 @@ FILE = {"file": ("a.txt", b"x")}
         ({"other": ("a", b"x")}, {"purpose": "user_data"}, "other", UNSUPPORTED),
         (
             FILE,
-            {"purpose": "user_data", "expires_after[seconds]": "9"},
-            "expires_after[seconds]",
+            {"purpose": "user_data", "expires_after[days]": "9"},
+            "expires_after[days]",
             "unsupported_parameter",
         ),
     ],

@@ -1,12 +1,16 @@
 """Fixtures of ingest's tests."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.ingest.house import House, open_house
+
+if TYPE_CHECKING:
+    from tests.ingest.events.cloud import Cloud
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,3 +27,11 @@ def documents() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no test documents at {folder}")
     return folder
+
+
+@pytest.fixture(scope="session")
+def cloud() -> Iterator["Cloud"]:
+    from tests.ingest.events.cloud import open_cloud  # moto takes a second to import
+
+    with open_cloud() as opened:
+        yield opened

@@ -7,25 +7,34 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ingest.ledger import Ledger, Outcome
 from ingest.pipeline import Pipeline, PipelineConfig
+from ingest.placements import Placed, Placement, Placements
 from ingest.texts import KeptText, TextStore
 from ingest.worker import Worker, WorkerConfig
 from retrieval.api import Candidates, EmbeddedChunk, Store, StoreQuery
 from retrieval.embedder import FakeEmbedder
 from retrieval.stores.lance import LanceStore
-from tests.ingest.house import SMALL_CHUNKS, open_house
+from tests.ingest.house import SMALL_CHUNKS, handler_of, open_house
 
 STAGES = ("text", "write", "count", "finish", "finished", "deleting", "deleted")
+PLACE_STAGES = ("place-write", "place-count", "place-finish", "place-finished")
+CLEAR_STAGES = ("place-deleting", "place-deleted")
 
 
 def die_at(stage: str, here: str) -> None:
     if stage == here:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def named(stage: str, collection: str) -> str:
+    """The same stage in a vector store is another one."""
+    return f"place-{stage}" if collection else stage
 
 
 class MortalStore:
@@ -34,19 +43,24 @@ class MortalStore:
 
     async def write(self, chunks: Sequence[EmbeddedChunk]) -> None:
         await self._inner.write(chunks)
-        die_at(self._stage, "write")
+        die_at(self._stage, named("write", chunks[0].chunk.collection))
 
     async def search(self, query: StoreQuery) -> Candidates:
         return await self._inner.search(query)
 
-    async def delete(self, document_id: str, *, keep_generation: str | None = None) -> None:
-        die_at(self._stage, "finished" if keep_generation else "deleting")
-        await self._inner.delete(document_id, keep_generation=keep_generation)
-        die_at(self._stage, "" if keep_generation else "deleted")
+    async def delete(
+        self, document_id: str, *, collection: str = "", keep_generation: str | None = None
+    ) -> None:
+        before = "finished" if keep_generation else "deleting"
+        die_at(self._stage, named(before, collection))
+        await self._inner.delete(
+            document_id, collection=collection, keep_generation=keep_generation
+        )
+        die_at(self._stage, "" if keep_generation else named("deleted", collection))
 
-    async def count(self, document_id: str, generation: str) -> int:
-        die_at(self._stage, "count")
-        return await self._inner.count(document_id, generation)
+    async def count(self, document_id: str, generation: str, *, collection: str = "") -> int:
+        die_at(self._stage, named("count", collection))
+        return await self._inner.count(document_id, generation, collection=collection)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -68,15 +82,25 @@ class MortalLedger(Ledger):
         return await super().finish(file_id, outcome)
 
 
+class MortalPlacements(Placements):
+    stage = ""
+
+    async def finish(self, placement: Placement, placed: Placed) -> bool:
+        die_at(self.stage, "place-finish")
+        return await super().finish(placement, placed)
+
+
 async def main(data_dir: Path, stage: str) -> None:
     store = MortalStore(await LanceStore.open(data_dir / "index", FakeEmbedder()), stage)
     async with open_house(data_dir, store=store) as house:
         texts, ledger = MortalTexts(house.blobs), MortalLedger(house.database)
-        texts.stage = ledger.stage = stage
+        placements = MortalPlacements(house.database, clock=time.time)
+        texts.stage = ledger.stage = placements.stage = stage
         rooms = replace(house.rooms, texts=texts, ledger=ledger)
         config = PipelineConfig(chunks=SMALL_CHUNKS, batch_chunks=4)
         pipeline = Pipeline(rooms, config, clock=lambda: 0.0)
-        await Worker(house.queue, ledger, pipeline, WorkerConfig()).run_until_idle()
+        handler = handler_of(rooms, pipeline, placements)
+        await Worker(house.queue, handler, WorkerConfig()).run_until_idle()
 
 
 if __name__ == "__main__":

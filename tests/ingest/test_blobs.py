@@ -1,4 +1,4 @@
-"""Blobs are whole or absent, in a folder and in memory alike."""
+"""Blobs are whole or absent, in a folder, in memory and on S3 alike."""
 
 import asyncio
 import hashlib
@@ -7,18 +7,26 @@ from pathlib import Path
 
 import pytest
 
-from ingest.api import FileTooLarge
+from ingest.api import FileTooLarge, TransientError
 from ingest.blobs import BlobMissing, BlobStore
+from tests.ingest.events.cloud import Cloud
 from tests.ingest.house import pieces
 
 RAW = bytes(range(256)) * 40_000
 
 
-@pytest.fixture(params=["folder", "memory"])
-def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
-    if request.param == "folder":
-        return BlobStore.in_folder(tmp_path)
-    return BlobStore.in_memory()
+@pytest.fixture(params=["folder", "memory", pytest.param("s3", marks=pytest.mark.services)])
+async def blobs(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> BlobStore:
+    match request.param:
+        case "folder":
+            return BlobStore.in_folder(tmp_path)
+        case "memory":
+            return BlobStore.in_memory()
+    cloud: Cloud = request.getfixturevalue("cloud")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", cloud.url)
+    return await BlobStore.connect(f"s3://{cloud.new_bucket()}/a prefix/of ours")
 
 
 async def collected(blobs: BlobStore, key: str) -> bytes:
@@ -87,3 +95,57 @@ async def test_deleting_twice_is_the_same_as_once(blobs: BlobStore) -> None:
     await blobs.delete("a")
     with pytest.raises(BlobMissing):
         await blobs.get_whole("a")
+
+
+@pytest.mark.services
+async def test_an_upload_to_s3_that_fails_leaves_no_parts(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", cloud.url)
+    bucket = cloud.new_bucket()
+    blobs = await BlobStore.connect(f"s3://{bucket}")
+    with pytest.raises(FileTooLarge):
+        await blobs.put_stream("a", pieces(bytes(12 << 20)), limit_bytes=11 << 20)
+    assert "Uploads" not in cloud.s3.list_multipart_uploads(Bucket=bucket)
+    assert "Contents" not in cloud.s3.list_objects_v2(Bucket=bucket)
+
+
+@pytest.mark.services
+async def test_s3_that_fails_now_and_then_keeps_and_gives_every_blob(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", cloud.url)
+    bucket = cloud.new_bucket()
+    blobs = await BlobStore.connect(f"s3://{bucket}")
+    with cloud.faults.striking(0.2, bucket):
+        for number in range(12):
+            await blobs.put_stream(f"k{number}", pieces(RAW[:100_000]), limit_bytes=len(RAW))
+            assert await collected(blobs, f"k{number}") == RAW[:100_000]
+    assert cloud.faults.num_failures > 0
+
+
+@pytest.mark.services
+async def test_a_bucket_that_cannot_be_used_is_refused_at_the_start(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", cloud.url)
+    with pytest.raises(ValueError, match="cannot be listed"):
+        await BlobStore.connect("s3://no-such-bucket/x")
+    with pytest.raises(ValueError, match="not gs://bucket"):
+        await BlobStore.connect("gs://bucket")
+
+
+@pytest.mark.services
+async def test_s3_that_stopped_answering_is_a_passing_trouble(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", cloud.url)
+    bucket = cloud.new_bucket()
+    blobs = await BlobStore.connect(f"s3://{bucket}")
+    await blobs.put("a", b"1")
+    with (
+        cloud.faults.striking(1.0, bucket),
+        pytest.raises(TransientError, match="does not answer"),
+    ):
+        await blobs.get_whole("a")
+    assert await blobs.get_whole("a") == b"1"

@@ -9,6 +9,12 @@ from sqlalchemy import text
 
 from ingest.api import TransientError
 from ingest.database import Database, sqlite_url
+from ingest.ledger import Ledger
+
+OLD_FILE = """
+INSERT INTO files (id, filename, purpose, num_bytes, digest, created_at, status, notes)
+VALUES ('file-1', 'a.txt', 'user_data', 1, '00', 1, 'uploaded', '[]')
+"""
 
 SCRIPT = """
 import asyncio, sys
@@ -40,3 +46,16 @@ async def test_readers_do_not_wait_for_a_writer(tmp_path: Path) -> None:
     mode = await database.run(lambda c: c.scalar(text("PRAGMA journal_mode")))
     await database.aclose()
     assert mode == "wal"
+
+
+async def test_a_database_of_an_older_version_gets_the_columns_it_lacks(tmp_path: Path) -> None:
+    url = sqlite_url(tmp_path / "m.db")
+    database = await Database.connect(url)
+    await database.run(lambda c: c.exec_driver_sql("ALTER TABLE jobs DROP COLUMN collection"))
+    await database.run(lambda c: c.exec_driver_sql("ALTER TABLE files DROP COLUMN attempts"))
+    await database.run(lambda c: c.exec_driver_sql(OLD_FILE))
+    await database.aclose()
+    database = await Database.connect(url)
+    entry = await Ledger(database).get("file-1")
+    assert (entry.record.attempts, entry.record.expires_at) == (0, None)
+    await database.aclose()

@@ -1,8 +1,10 @@
 """The queue: one holder per job, one job per file, nothing done under a lost lease."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -10,9 +12,10 @@ import pytest
 
 from ingest.api import FileRecord, FileStatus
 from ingest.database import Database, sqlite_url
-from ingest.jobs import Job, JobKind, JobQueue, JobState, QueueConfig
+from ingest.jobs import Job, JobKind, JobQueue, JobState, QueueConfig, insert_job
 from ingest.ledger import Ledger
 from ingest.retry import RetryPolicy
+from tests.contracts.library_benches import POSTGRES, empty_tables
 
 CONFIG = QueueConfig(lease_s=10, retry=RetryPolicy(max_attempts=2, base_delay_s=4, max_delay_s=4))
 
@@ -49,10 +52,17 @@ class Bench:
         )
 
 
-@pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    database = await Database.connect(sqlite_url(tmp_path / "m.db"))
-    yield Bench(database, Ledger(database), Clock())
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.services)])
+async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
+    url = sqlite_url(tmp_path / "m.db")
+    if request.param == "postgres":
+        url = os.environ.get(POSTGRES, "")
+        if not url:
+            pytest.skip(f"{POSTGRES} names no database, such as postgresql+asyncpg://…")
+    database = await Database.connect(url)
+    await database.run(empty_tables)
+    clock = Clock()
+    yield Bench(database, Ledger(database, clock=clock), clock)
     await database.aclose()
 
 
@@ -128,6 +138,56 @@ async def test_a_delete_waits_for_the_ingest_of_the_same_file(bench: Bench) -> N
     assert await bench.queue("b").lease() is None
     await queue.complete(ingest)
     assert (await leased(bench.queue("b"))).kind is JobKind.DELETE
+
+
+async def test_a_placement_waits_for_the_reading_and_stores_do_not_wait_for_each_other(
+    bench: Bench,
+) -> None:
+    await bench.file("file-1")
+    for store_id in ("vs_1", "vs_1", "vs_2"):
+        await bench.database.run(
+            partial(
+                insert_job,
+                file_id="file-1",
+                kind=JobKind.PLACE,
+                now=1000.0,
+                collection=store_id,
+            )
+        )
+    ingest = await leased(bench.queue("a"))
+    assert ingest.kind is JobKind.INGEST
+    assert await bench.queue("b").lease() is None
+    await bench.queue("a").complete(ingest)
+    first, other = await leased(bench.queue("a")), await leased(bench.queue("b"))
+    assert {first.collection, other.collection} == {"vs_1", "vs_2"}
+    assert await bench.queue("c").lease() is None
+    await bench.queue("a").complete(first)
+    await bench.queue("b").complete(other)
+    assert (await leased(bench.queue("c"))).collection == "vs_1"
+
+
+async def test_two_jobs_of_one_file_in_a_collection_never_run_at_once(bench: Bench) -> None:
+    await bench.file("file-1")
+    for _ in range(6):
+        await bench.database.run(lambda c: insert_job(c, "file-1", JobKind.INGEST, bench.clock()))
+    got = await asyncio.gather(*(bench.queue(f"w{n}").lease() for n in range(8)))
+    assert len([job for job in got if job is not None]) == 1
+
+
+async def test_dead_letters_are_run_again_and_old_jobs_forgotten(bench: Bench) -> None:
+    await bench.file("file-1")
+    await bench.file("file-2")
+    queue = bench.queue()
+    await queue.bury(await leased(queue), "no")
+    await queue.complete(await leased(queue))
+    bench.clock.now += 100
+    assert await queue.trim(done_before=bench.clock(), dead_before=0.0) == 1
+    assert await queue.trim(done_before=0.0, dead_before=bench.clock()) == 1
+    await bench.file("file-3")
+    await queue.bury(await leased(queue), "no")
+    assert await queue.revive(bench.clock()) == 0
+    assert await queue.revive(bench.clock() + 1) == 1
+    assert (await leased(queue)).attempts == 1
 
 
 async def test_a_retry_waits_and_the_last_attempt_is_known(bench: Bench) -> None:

@@ -49,13 +49,15 @@ class TroubledStore:
     async def search(self, query: StoreQuery) -> Candidates:
         return await self.inner.search(query)
 
-    async def delete(self, document_id: str, *, keep_generation: str | None = None) -> None:
+    async def delete(
+        self, document_id: str, *, collection: str = "", keep_generation: str | None = None
+    ) -> None:
         self._fail()
-        await self.inner.delete(document_id, keep_generation=keep_generation)
+        await self.inner.delete(document_id, collection=collection, keep_generation=keep_generation)
 
-    async def count(self, document_id: str, generation: str) -> int:
+    async def count(self, document_id: str, generation: str, *, collection: str = "") -> int:
         self._fail()
-        return await self.inner.count(document_id, generation)
+        return await self.inner.count(document_id, generation, collection=collection)
 
     async def aclose(self) -> None:
         await self.inner.aclose()

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from ingest.api import FileStatus, PermanentError
-from ingest.jobs import JobQueue, JobState
+from ingest.api import PermanentError, TransientError
+from ingest.jobs import Job, JobKind, JobQueue, JobState
 from ingest.worker import Worker, WorkerConfig
 from tests.ingest.house import QUICK, House, eventually, open_house
 
@@ -22,25 +22,28 @@ class Handler:
     begun: asyncio.Event = field(default_factory=asyncio.Event)
     may_end: asyncio.Event = field(default_factory=asyncio.Event)
     ended: list[str] = field(default_factory=list)
-    discarded: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    trouble: list[Exception] = field(default_factory=list)
 
-    async def ingest(self, file_id: str) -> None:
+    async def run(self, job: Job) -> None:
+        if job.kind is JobKind.DELETE:
+            self.ended.append(f"deleted {job.file_id}")
+            return
         self.begun.set()
         if self.errors:
             raise self.errors.pop(0)
         await self.may_end.wait()
-        self.ended.append(file_id)
+        self.ended.append(job.file_id)
 
-    async def delete(self, file_id: str) -> None:
-        self.ended.append(f"deleted {file_id}")
-
-    async def discard(self, file_id: str) -> None:
-        self.discarded.append(file_id)
+    async def fail(self, job: Job, error: PermanentError) -> None:
+        self.failed.append(str(error))
+        if self.trouble:
+            raise self.trouble.pop()
 
 
 def worker_of(house: House, handler: Handler, *, poll_s: float = 60.0) -> Worker:
     config = WorkerConfig(poll_s=poll_s, stop_grace_s=0.1)
-    return Worker(house.queue, house.ledger, handler, config)
+    return Worker(house.queue, handler, config)
 
 
 async def test_a_nudge_wakes_a_sleeping_worker(house: House) -> None:
@@ -122,37 +125,43 @@ async def test_work_stops_when_its_file_is_deleted(house: House) -> None:
     assert (await house.queue.depth())[JobState.DONE] == 2
 
 
-async def test_a_refused_file_is_an_error_and_what_it_left_is_discarded(house: House) -> None:
+async def test_a_refused_file_is_told_to_the_handler_and_the_job_is_done(house: House) -> None:
     handler = Handler(errors=[PermanentError("No.")])
-    record = await house.add(b"text")
+    await house.add(b"text")
     await worker_of(house, handler).run_until_idle()
-    assert (await house.library.get(record.id)).cause == "No."
-    assert handler.discarded == [record.id]
+    assert handler.failed == ["No."]
+    assert (await house.queue.depth())[JobState.DONE] == 1
+
+
+async def test_a_failure_that_cannot_be_recorded_is_tried_again(house: House) -> None:
+    errors: list[Exception] = [PermanentError("No."), PermanentError("No.")]
+    handler = Handler(errors=errors, trouble=[TransientError("the index is away")])
+    await house.add(b"text")
+    await worker_of(house, handler).run_until_idle()
+    assert handler.failed == ["No.", "No."]
+    assert (await house.queue.depth())[JobState.DONE] == 1
 
 
 async def test_a_bug_is_retried_and_at_last_named(
     house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
     handler = Handler(errors=[KeyError("bug") for _ in range(3)])
-    record = await house.add(b"text")
+    await house.add(b"text")
     await worker_of(house, handler).run_until_idle()
-    record = await house.library.get(record.id)
-    assert record.status is FileStatus.ERROR
-    assert record.cause == "Gave up after 3 attempts: an unexpected KeyError."
+    assert handler.failed == ["Gave up after 3 attempts: an unexpected KeyError."]
     assert "job failed" in caplog.text
 
 
 async def test_a_file_that_kills_its_worker_every_time_is_given_up(house: House) -> None:
     handler = Handler()
     handler.may_end.set()
-    record = await house.add(b"text")
+    await house.add(b"text")
     for _ in range(QUICK.retry.max_attempts):
         assert await house.queue.lease() is not None
         await house.queue.reclaim()
     await worker_of(house, handler).run_until_idle()
-    cause = (await house.library.get(record.id)).cause
     assert handler.ended == []
-    assert cause is not None
+    [cause] = handler.failed
     assert cause.endswith("the worker stopped each time it read the file.")
 
 

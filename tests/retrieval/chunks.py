@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from retrieval.api import Chunk, EmbeddedChunk, Embedder
+from retrieval.api import LIBRARY, Attribute, Chunk, EmbeddedChunk, Embedder
 from retrieval.stores.rows import search_text
 
 
-def chunk(
+def chunk(  # noqa: PLR0913
     text: str,
     *,
     document_id: str = "doc",
@@ -14,11 +14,13 @@ def chunk(
     start: int = 0,
     parent: tuple[int, int] | None = None,
     heading: str = "",
+    collection: str = LIBRARY,
+    attributes: Mapping[str, Attribute] | None = None,
 ) -> Chunk:
     stop = start + len(text)
     parent_start, parent_stop = parent or (start, stop)
     return Chunk(
-        id=f"{document_id}/{generation}/{start}-{stop}",
+        id=f"{collection}/{document_id}/{generation}/{start}-{stop}",
         document_id=document_id,
         generation=generation,
         start=start,
@@ -27,6 +29,8 @@ def chunk(
         parent_stop=parent_stop,
         text=text,
         heading=heading,
+        collection=collection,
+        attributes=attributes or {},
     )
 
 

@@ -2,11 +2,22 @@ import asyncio
 import socket
 import time
 from array import array
+from dataclasses import replace
 
 import httpx
 import pytest
 
-from engines.api import EngineLost, EngineRefused, EngineStatus, GenerateRequest, TokenEvent
+from engines.api import (
+    Attention,
+    EngineBusy,
+    EngineError,
+    EngineLost,
+    EngineRefused,
+    EngineStatus,
+    GenerateRequest,
+    PromptTooLong,
+    TokenEvent,
+)
 from engines.face.client import RemoteEngine
 from engines.face.wire import encode_request
 from engines.fake import FakeEngine, FakeSettings, say
@@ -63,8 +74,8 @@ async def test_the_bytes_on_the_wire_are_these() -> None:
     assert response.headers["content-type"].startswith("text/event-stream")
     assert response.content.startswith(
         b'event: progress\ndata: {"done_tokens":40,"total_tokens":40}\n\n'
-        b'event: token\ndata: {"id":104,"logprob":null,"top_logprobs":[]}\n\n'
-        b'event: token\ndata: {"id":105,"logprob":null,"top_logprobs":[]}\n\n'
+        b'event: token\ndata: {"id":104,"logprob":null,"top_logprobs":[],"index":0}\n\n'
+        b'event: token\ndata: {"id":105,"logprob":null,"top_logprobs":[],"index":0}\n\n'
         b'event: finish\ndata: {"reason":"stop","prompt_tokens":40,'
     )
 
@@ -111,6 +122,51 @@ async def test_a_connection_that_breaks_in_mid_stream_is_a_lost_engine() -> None
 async def test_a_caller_may_bring_its_own_http_client() -> None:
     async with serving(FakeEngine()) as url, httpx.AsyncClient(trust_env=False) as client:
         assert (await RemoteEngine(url, client).info()).model == "fake"
+
+
+@pytest.mark.parametrize(
+    ("settings", "request_", "status", "error"),
+    [
+        (FakeSettings(max_running=0), REQUEST, 503, EngineBusy),
+        (FakeSettings(context_tokens=dict.fromkeys(Attention, 10)), REQUEST, 400, PromptTooLong),
+        (FakeSettings(), replace(REQUEST, prompt_ids=array("i")), 400, EngineRefused),
+        (FakeSettings(failure=EngineLost("gone")), REQUEST, 200, EngineLost),
+    ],
+)
+async def test_what_is_refused_at_once_has_a_status_and_what_fails_later_an_event(
+    settings: FakeSettings, request_: GenerateRequest, status: int, error: type[EngineError]
+) -> None:
+    async with serving(FakeEngine(settings=settings)) as url, RemoteEngine(url) as engine:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            body = encode_request(request_, 0.0)
+            response = await client.post(url + "/v1/generate", content=body)
+        assert response.status_code == status
+        with pytest.raises(error):
+            async for _ in engine.generate(request_):
+                pass
+
+
+async def test_a_busy_engine_says_in_a_header_and_in_its_words_when_to_come_back() -> None:
+    engine = FakeEngine(settings=FakeSettings(max_running=0))
+    async with serving(engine) as url, RemoteEngine(url) as remote_engine:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            body = encode_request(REQUEST, 0.0)
+            response = await client.post(url + "/v1/generate", content=body)
+        assert response.headers["retry-after"] == "1"
+        with pytest.raises(EngineBusy) as busy:
+            await anext(remote_engine.generate(REQUEST))
+        assert (busy.value.queued, busy.value.retry_after_s) == (0, 1.0)
+
+
+async def test_headers_come_long_before_the_first_event_of_a_slow_prompt() -> None:
+    engine = FakeEngine(settings=FakeSettings(prefill_delay_s=30))
+    async with (
+        serving(engine) as url,
+        httpx.AsyncClient(trust_env=False, timeout=5) as client,
+        client.stream("POST", url + "/v1/generate", content=encode_request(REQUEST, 0.0)) as got,
+    ):
+        assert got.status_code == 200
+    await until(lambda: bool(engine.aborted))
 
 
 async def test_a_refused_body_is_a_refusal_for_the_client() -> None:

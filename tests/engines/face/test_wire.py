@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.api import (
+    AnswerEndEvent,
     AttendedEvent,
     AttendedSpan,
     Attention,
@@ -65,12 +66,16 @@ GOLDEN: list[tuple[Event, bytes]] = [
     ),
     (
         TokenEvent(17),
-        b'event: token\ndata: {"id":17,"logprob":null,"top_logprobs":[]}\n\n',
+        b'event: token\ndata: {"id":17,"logprob":null,"top_logprobs":[],"index":0}\n\n',
     ),
     (
         TokenEvent(17, -0.5, (TokenLogprob(17, -0.5), TokenLogprob(3, -1.5))),
         b'event: token\ndata: {"id":17,"logprob":-0.5,"top_logprobs":'
-        b'[{"id":17,"logprob":-0.5},{"id":3,"logprob":-1.5}]}\n\n',
+        b'[{"id":17,"logprob":-0.5},{"id":3,"logprob":-1.5}],"index":0}\n\n',
+    ),
+    (
+        AnswerEndEvent(index=2, reason=FinishReason.LENGTH, completion_tokens=7),
+        b'event: answer_end\ndata: {"index":2,"reason":"length","completion_tokens":7}\n\n',
     ),
     (
         FINISH,
@@ -135,7 +140,7 @@ def test_a_request_has_these_bytes() -> None:
         deadline_s=12.0,
     )
     assert encode_request(request, now_s=10.0).hex() == (
-        "8a"
+        "8b"
         "aa726571756573745f6964a172"
         "aa70726f6d70745f696473c4080100000000010000"
         "ae6d61785f6e65775f746f6b656e7304"
@@ -154,6 +159,7 @@ def test_a_request_has_these_bytes() -> None:
         "a873746f705f6964739102"
         "ac7365636f6e64735f6c656674cb4000000000000000"
         "ac736572766963655f74696572a764656661756c74"
+        "a16e01"
     )
 
 
@@ -177,11 +183,13 @@ def test_requests_come_back_with_the_deadline_on_the_other_clock(
         stop_ids=(1, 2),
         deadline_s=100.0 + left_s,
         service_tier="flex",
+        n=3,
     )
     back = decode_request(encode_request(request, now_s=100.0), now_s=0.0)
     assert back.prompt_ids == request.prompt_ids
     assert back.sampling == request.sampling
     assert back.deadline_s == pytest.approx(left_s)
+    assert back.n == 3
     assert (back.attention, back.question_start, back.document_starts, back.service_tier) == (
         Attention.HIERARCHICAL,
         3,

@@ -5,6 +5,7 @@ from array import array
 from engines.api import (
     Attention,
     Event,
+    FinishEvent,
     GenerateRequest,
 )
 from engines.config import HierarchicalConfig
@@ -64,11 +65,16 @@ def answer(step: Step, token: int = 7) -> StepDone:
 
 
 class Play:
-    """Runs a scheduler against an obedient gang and keeps what every request was sent."""
+    """Runs a scheduler against an obedient gang and keeps what every request was sent.
 
-    def __init__(self, limits: GangLimits = LIMITS) -> None:
+    A step takes `step_s`; ranks let go of what has ended at once unless `closes` is false.
+    """
+
+    def __init__(self, limits: GangLimits = LIMITS, *, step_s: float = 0.01) -> None:
         self.scheduler = Scheduler(limits)
         self.now_s = 100.0
+        self.step_s = step_s
+        self.closes = True
         self.steps: list[Step] = []
         self.sent: dict[int, list[Event]] = {}
 
@@ -83,9 +89,7 @@ class Play:
 
     def step(self, token: int = 7) -> Turn:
         turn = self.turn()
-        self.now_s += 0.01
-        for delivery in self.scheduler.apply(turn.step, answer(turn.step, token), self.now_s):
-            self.sent.setdefault(delivery.sequence_id, []).extend(delivery.events)
+        self.take(turn.step, token)
         return turn
 
     def run(self) -> None:
@@ -94,6 +98,17 @@ class Play:
             if turn is None:
                 return
             self.steps.append(turn.step)
-            for delivery in self.scheduler.apply(turn.step, answer(turn.step), self.now_s):
-                self.sent.setdefault(delivery.sequence_id, []).extend(delivery.events)
+            self.take(turn.step)
         raise AssertionError("the scheduler never runs dry")
+
+    def ends(self) -> list[int]:
+        """Requests that have finished, in that order."""
+        return [id_ for id_, events in self.sent.items() if isinstance(events[-1], FinishEvent)]
+
+    def take(self, step: Step, token: int = 7) -> None:
+        """Answer a step."""
+        self.now_s += self.step_s
+        for delivery in self.scheduler.apply(step, answer(step, token), self.now_s):
+            self.sent.setdefault(delivery.sequence_id, []).extend(delivery.events)
+            if delivery.ended and self.closes:
+                self.scheduler.closed(delivery.sequence_id)

@@ -11,6 +11,8 @@ import psutil
 
 from engines.api import (
     Attention,
+    Engine,
+    EngineInfo,
     Event,
     GenerateRequest,
     Sampling,
@@ -109,6 +111,16 @@ async def until(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
     while not condition():
         assert time.monotonic() < until_s, "it did not come about"
         await asyncio.sleep(0.005)
+
+
+async def until_told(
+    engine: Engine, condition: Callable[[EngineInfo], bool], timeout_s: float = 10.0
+) -> None:
+    """Wait until the engine's own description fulfils the condition."""
+    until_s = time.monotonic() + timeout_s
+    while not condition(await engine.info()):
+        assert time.monotonic() < until_s, "it did not come about"
+        await asyncio.sleep(0.001)
 
 
 def rank_pids(supervisor_pid: int) -> list[int]:

@@ -25,11 +25,15 @@ from engines.gang.messages import (
 from engines.gang.order import RankOrder
 from engines.gang.rank import Rank
 from engines.gang.rank_link import SupervisorLink
+from engines.gang.runner import StepTooLarge
+from engines.gang.scheduler import sequences_of
 
 VOCAB = 1000
 SLOW_READ = 900
 """Every Prefill or Encode of this prompt takes up to SLOW_S, or ends early when cancelled."""
 SLOW_S = 10.0
+SLOW_LOAD_S = 1.5
+"""How long loading takes when the model's folder holds a file `slow`."""
 RAISES = 901
 """Rank 1 raises at every Decode of this prompt."""
 DISAGREES = 902
@@ -38,6 +42,10 @@ HANGS = 903
 """Rank 1 never answers."""
 PACED = 904
 """Every Decode takes 30 ms."""
+CROWDED = 905
+"""Rank 1 has no memory to decode this prompt together with others."""
+HUGE = 906
+"""Rank 1 has no memory for chunks of this prompt of more than 4 tokens."""
 
 
 def next_token(ids: list[int]) -> int:
@@ -52,6 +60,7 @@ class ScriptedRunner:
         self._hierarchical = order.config.hierarchical
         self._opened: dict[int, Open] = {}
         self._num_read: dict[int, int] = {}
+        self._before: dict[int, int] = {}
         self._journal = order.config.model_dir / f"rank{order.rank}.log"
 
     def open(self, message: Open) -> None:
@@ -65,8 +74,19 @@ class ScriptedRunner:
         self._note(f"close {sequence_id}")
         self._texts.pop(sequence_id, None)
 
+    def leave(self) -> None:
+        self._note("leave")
+
+    def join(self, rendezvous: str) -> None:
+        self._note("join")
+        for sequence_id, num_ids in self._before.items():
+            del self._texts[sequence_id][num_ids:]
+
     def run(self, step: Step, cancelled: Callable[[int], bool]) -> StepDone:
         started = time.monotonic()
+        self._before = {id_: len(self._texts[id_]) for id_ in sequences_of(step)}
+        if self._rank == 1:
+            self._allocate(step)
         aborted, sampled, spans = False, [], []
         match step:
             case Prefill(sequence_id=id_, stop=stop):
@@ -89,6 +109,13 @@ class ScriptedRunner:
             spans=spans,
             recall=0.9 if spans else None,
         )
+
+    def _allocate(self, step: Step) -> None:
+        wants = [marker for id_ in sequences_of(step) for marker in self._texts[id_]]
+        is_crowd = isinstance(step, Decode) and len(step.sequence_ids) > 1
+        is_large = isinstance(step, Prefill) and step.stop - step.start > 4
+        if (is_crowd and CROWDED in wants) or (is_large and HUGE in wants):
+            raise StepTooLarge("scripted shortage")
 
     def _shortlisted(self, sequence_id: int, spans: list[Span]) -> int:
         """Tokens of anchor, spans, question and replay."""
@@ -130,10 +157,12 @@ class ScriptedRunner:
 
 
 def main(order: RankOrder) -> None:
-    os._exit(Rank(SupervisorLink(order), order.rank).serve(lambda: load(order)))
+    os._exit(Rank(SupervisorLink.dial(order), order.rank).serve(lambda _: load(order)))
 
 
 def load(order: RankOrder) -> ScriptedRunner:
     if (order.config.model_dir / "refuse").exists():
         raise RuntimeError("this model is not supported")
+    if (order.config.model_dir / "slow").exists():
+        time.sleep(SLOW_LOAD_S)
     return ScriptedRunner(order)

@@ -12,6 +12,8 @@ HEAVY = "torch", "transformers", "safetensors", "gguf"
         "engines.wiring",
         "engines.gang.supervisor",
         "engines.gang.rank",
+        "engines.gang.external_rank",
+        "gateway.cli.rank",
         "engines.face.server",
         "engines.face.client",
         "engines.fake",

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -217,6 +219,13 @@ def test_a_request_under_three_gangs_that_died_in_a_row_is_given_up() -> None:
     play.step()
     assert play.scheduler.lose_gang() == [id_]
     assert play.step().opens[0].sequence_id == waiting
+
+
+def test_how_many_deaths_are_too_many_is_a_setting() -> None:
+    play = Play(replace(LIMITS, max_deaths=1))
+    id_ = play.submit(ask(12))
+    play.step()
+    assert play.scheduler.lose_gang() == [id_]
 
 
 def test_a_gang_that_brought_many_tokens_makes_earlier_deaths_count_no_longer() -> None:

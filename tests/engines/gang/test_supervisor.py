@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 
 from engines.api import (
@@ -20,7 +21,10 @@ from engines.api import (
     RequestExpired,
     TokenEvent,
 )
+from engines.face.client import RemoteEngine
+from engines.face.wire import encode_request
 from engines.gang.supervisor import Supervisor
+from tests.engines.face.served import serving
 from tests.engines.gang.scripted_gang import (
     collect,
     expected_tokens,
@@ -30,8 +34,17 @@ from tests.engines.gang.scripted_gang import (
     scripted_supervisor,
     tokens_of,
     until,
+    until_told,
 )
-from tests.engines.gang.scripted_rank import DISAGREES, HANGS, PACED, RAISES, SLOW_READ
+from tests.engines.gang.scripted_rank import (
+    CROWDED,
+    DISAGREES,
+    HANGS,
+    HUGE,
+    PACED,
+    RAISES,
+    SLOW_READ,
+)
 
 pytestmark = pytest.mark.ranks
 
@@ -85,8 +98,10 @@ async def test_leaving_between_tokens_frees_the_sequence(tmp_path: Path) -> None
             async for event in events:
                 if isinstance(event, TokenEvent):
                     break
-        await until(lambda: "close 1" in journal(tmp_path, 1))
-        assert (await engine.info()).load.running == 0
+        assert (await engine.info()).load.running == 1
+        await until_told(engine, lambda info: info.load.running == 0)
+        assert all("close 1" in journal(tmp_path, rank) for rank in (0, 1))
+        assert (await engine.info()).load.kv_tokens == 0
 
 
 async def test_a_full_queue_is_busy_and_a_queued_request_may_leave(tmp_path: Path) -> None:
@@ -129,17 +144,85 @@ async def test_a_killed_rank_pauses_the_stream_and_changes_no_token(tmp_path: Pa
     assert sum(isinstance(event, FinishEvent) for event in events) == 1
 
 
-async def test_a_stopped_rank_is_replaced_after_the_step_timeout(tmp_path: Path) -> None:
+async def test_a_stopped_rank_is_noticed_after_the_step_timeout_and_replaced(
+    tmp_path: Path,
+) -> None:
     async with running(scripted_supervisor(tmp_path, step_timeout_s=1.0)) as engine:
-        stream = engine.generate(request(PACED, *PROMPT, new=20))
-        events = []
-        async with aclosing(stream):
-            async for event in stream:
-                events.append(event)
-                if len(tokens_of(events)) == 5 and isinstance(event, TokenEvent):
-                    kill_one_rank(signal.SIGSTOP)
+        stream = asyncio.ensure_future(collect(engine.generate(request(PACED, *PROMPT, new=40))))
+        await until(lambda: "open 1" in journal(tmp_path, 1))
+        kill_one_rank(signal.SIGSTOP)
+        stopped_s = time.monotonic()
+        await until_told(engine, lambda info: info.status is EngineStatus.DEGRADED)
+        assert time.monotonic() - stopped_s < 2
+        assert tokens_of(await stream) == expected_tokens([PACED, *PROMPT], 40)
         assert (await engine.info()).epoch == 2
-    assert tokens_of(events) == expected_tokens([PACED, *PROMPT], 20)
+
+
+async def test_a_rank_that_hangs_while_nothing_runs_is_noticed_too(tmp_path: Path) -> None:
+    async with running(scripted_supervisor(tmp_path, step_timeout_s=1.0)) as engine:
+        kill_one_rank(signal.SIGSTOP)
+        await until_told(engine, lambda info: info.epoch == 2)
+        assert tokens_of(await collect(engine.generate(request(1)))) == expected_tokens([1], 5)
+
+
+async def test_a_rank_that_dies_while_the_next_gang_comes_up_is_survived(tmp_path: Path) -> None:
+    async with running(scripted_supervisor(tmp_path)) as engine:
+        stream = asyncio.ensure_future(collect(engine.generate(request(PACED, *PROMPT, new=20))))
+        await until(lambda: "open 1" in journal(tmp_path, 1))
+        for epoch in (1, 2, 3):
+            await until(lambda: len(rank_pids(os.getpid())) == 3)
+            kill_one_rank(signal.SIGKILL)
+            await until_told(engine, lambda info, epoch=epoch: info.epoch > epoch)  # type: ignore[misc]
+        assert tokens_of(await stream) == expected_tokens([PACED, *PROMPT], 20)
+
+
+async def test_while_degraded_new_work_queues_and_a_full_queue_is_busy(tmp_path: Path) -> None:
+    async with (
+        running(scripted_supervisor(tmp_path, max_queued=2)) as engine,
+        serving(engine) as url,
+        RemoteEngine(url) as remote,
+        httpx.AsyncClient(trust_env=False, base_url=url) as client,
+    ):
+        (tmp_path / "slow").touch()
+        kill_one_rank(signal.SIGKILL)
+        await until_told(engine, lambda info: info.status is EngineStatus.DEGRADED)
+        ready = await client.get("/health/ready")
+        assert (ready.status_code, ready.json()) == (503, {"status": "degraded"})
+        waiting = [asyncio.ensure_future(collect(remote.generate(request(i)))) for i in (1, 2)]
+        await until(lambda: engine.load().queued == 2)
+        refused = await client.post("/v1/generate", content=encode_request(request(3), 0.0))
+        assert refused.status_code == 503
+        assert int(refused.headers["retry-after"]) >= 1
+        with pytest.raises(EngineBusy):
+            await collect(remote.generate(request(3)))
+        answers = [tokens_of(await answer) for answer in waiting]
+        assert answers == [expected_tokens([i], 5) for i in (1, 2)]
+        assert (await client.get("/health/ready")).status_code == 200
+
+
+async def test_a_slow_reader_does_not_hold_its_kv_past_the_deadline(tmp_path: Path) -> None:
+    async with running(scripted_supervisor(tmp_path)) as engine:
+        late = replace(request(PACED, new=150), deadline_s=time.monotonic() + 0.4)
+        async with aclosing(engine.generate(late)) as events:
+            await anext(events)
+            await until(lambda: engine.load().running == 0)
+            with pytest.raises(RequestExpired):
+                async for _ in events:
+                    pass
+
+
+async def test_a_shortage_of_memory_neither_ends_the_gang_nor_changes_a_token(
+    tmp_path: Path,
+) -> None:
+    prompts = [[CROWDED, 1], [HUGE, *PROMPT], [CROWDED, 2, 3], [PACED]]
+    async with running(scripted_supervisor(tmp_path)) as engine:
+        answers = await asyncio.gather(
+            *(collect(engine.generate(request(*prompt, new=12))) for prompt in prompts)
+        )
+        assert (await engine.info()).epoch == 1
+    assert [tokens_of(events) for events in answers] == [expected_tokens(p, 12) for p in prompts]
+    assert "join" in journal(tmp_path, 0)
+    assert "leave" in journal(tmp_path, 1)
 
 
 async def test_the_engine_says_degraded_until_the_next_gang_is_up(tmp_path: Path) -> None:

@@ -32,6 +32,16 @@ def on_ranks(
 
     Raises RankFailed with the rank's traceback; nothing outlives the call.
     """
+    return on_ranks_within(240.0, num_ranks, job, *args, **kwargs)
+
+
+def on_ranks_within(
+    limit_s: float,
+    num_ranks: int,
+    job: Callable[Concatenate[RingGroup, P], R],
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> list[R]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     with tempfile.TemporaryDirectory() as folder:
@@ -50,7 +60,7 @@ def on_ranks(
         for _, sender in ends:
             sender.close()
         try:
-            deadline_s = time.monotonic() + 240
+            deadline_s = time.monotonic() + limit_s
             return [
                 cast(R, _result(rank, receiver, deadline_s))
                 for rank, (receiver, _) in enumerate(ends)

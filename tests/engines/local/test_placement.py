@@ -13,6 +13,7 @@ from engines.local.placement import (
     num_tokens,
     page_owner,
     paged,
+    pieces_from,
     plan_tiles,
     positions_of,
     zigzag,
@@ -94,7 +95,7 @@ def test_zigzag_of_one_chunk_needs_no_mask_and_few_tiles() -> None:
     held = joined(earlier[1], shares[1])
     tiles = plan_tiles(shares[0], held)
     assert [t.rule for t in tiles] == [Rule.FULL, Rule.FULL]
-    assert [(t.num_rows, t.num_keys) for t in tiles] == [(128, 256), (128, 512)]
+    assert [(t.num_rows, t.num_keys) for t in tiles] == [(256, 256), (128, 256)]
 
 
 @given(bounds=ranges, num_ranks=ranks)
@@ -114,3 +115,13 @@ def test_decoded_pages_go_round(num_ranks: int) -> None:
 
 def test_touching_runs_become_one_and_empty_ones_vanish() -> None:
     assert joined((Run(0, 4),), (Run(4, 0), Run(4, 2), Run(8, 1))) == (Run(0, 6), Run(8, 1))
+
+
+@given(runs=run_lists(), first=st.integers(0, 61))
+def test_pieces_are_what_a_shard_holds_from_a_position_on(runs: list[Run], first: int) -> None:
+    stored = positions_of(runs)
+    pieces = pieces_from(runs, first)
+    assert all(piece.run.length > 0 for piece in pieces)
+    assert positions_of([piece.run for piece in pieces]) == [p for p in stored if p >= first]
+    for offset, run in pieces:
+        assert stored[offset : offset + run.length] == positions_of([run])

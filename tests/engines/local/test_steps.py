@@ -1,12 +1,14 @@
 """What an executor promises its supervisor, on tiny models and several ranks."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from engines.config import HierarchicalConfig
-from engines.gang.messages import Ask, Decode, Encode, Prefill
+from engines.gang.messages import Ask, Branch, Decode, Encode, Fork, Prefill
 from engines.local.placement import positions_of
 from engines.local.ring import RingGroup
 from tests.engines.local.driving import SMALL_CHUNKS, Case, Driver, spec_of
@@ -97,6 +99,38 @@ def test_a_replayed_answer_goes_on_where_it_broke_off(answers: Answers) -> None:
     for by_rank in answers.values():
         for single, _, replayed in by_rank:
             assert replayed == single
+
+
+# Several answers to one prompt.
+
+
+def forked_and_single(
+    group: RingGroup, folder: Path
+) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+    """Answers by seed: from one reading of the prompt, and from a reading each."""
+    driver = Driver(folder, group, SMALL_CHUNKS)
+    case = cases()[2]
+    seeds = {1: WARM.seed, 2: 77, 3: 78}
+    single = {}
+    for seed in seeds.values():
+        alone = replace(case, sampling=msgspec.structs.replace(WARM, seed=seed))
+        single[seed] = [one.token_id for one in driver.answer(alone)]
+    forked = {WARM.seed: [driver.first(1, case).token_id]}
+    branches = [Branch(sequence_id=i, seed=seeds[i]) for i in (2, 3)]
+    for one in driver.run(Fork(step_id=1000, sequence_id=1, branches=branches)):
+        forked[seeds[one.sequence_id]] = [one.token_id]
+    for _ in range(case.num_tokens - 1):
+        for one in driver.decode(1, 2, 3):
+            forked[seeds[one.sequence_id]].append(one.token_id)
+    return forked, single
+
+
+def test_branches_of_a_read_prompt_answer_as_if_each_had_read_it(
+    families: dict[str, Path],
+) -> None:
+    for forked, single in on_ranks(2, forked_and_single, families["qwen3"]):
+        assert forked == single
+        assert len({tuple(tokens) for tokens in single.values()}) == 3
 
 
 # Causality.

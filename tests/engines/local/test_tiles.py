@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from engines.local.placement import Rule, Tile
-from engines.local.tiles import Accumulator, attend_tile, merge_stacked, with_sink
+from engines.local.tiles import Accumulator, attend_tile, merge_gathered, with_sink
 
 SCALE = 0.25
 
@@ -94,7 +94,9 @@ def test_rows_that_no_tile_has_reached_stay_empty_rather_than_nan() -> None:
 def test_scores_of_ten_thousand_do_not_overflow(size: float) -> None:
     out = torch.stack([torch.ones(1, 1, 4), torch.full((1, 1, 4), 2.0)])
     lse = torch.tensor([size, size]).view(2, 1, 1)
-    merged, merged_lse = merge_stacked(out, lse)
+    gathered = torch.cat([out.flatten(1), lse.flatten(1), torch.zeros(2, 1)], 1)
+    merged, merged_lse, wants_stop = merge_gathered(gathered, (1, 1, 4))
+    assert not wants_stop
     assert merged.flatten().tolist() == pytest.approx([1.5] * 4)
     total = Accumulator.like(torch.zeros(1, 1, 4))
     for i in range(2):

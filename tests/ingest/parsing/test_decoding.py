@@ -13,7 +13,7 @@ RUSSIAN = "Все люди рождаются свободными и равны
 GREEK = "Όλοι οι άνθρωποι γεννιούνται ελεύθεροι και ίσοι στην αξιοπρέπεια. "  # noqa: RUF001
 
 
-@given(text=st.text(alphabet=st.characters(exclude_categories=["Cs"])))
+@given(text=st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\0\x1b")))
 def test_valid_utf8_is_taken_as_it_is(text: str) -> None:
     raw = text.encode()
     decoded = decode(raw)
@@ -76,3 +76,34 @@ def test_an_encoding_that_the_file_declares_is_believed_if_it_fits() -> None:
     assert decode(raw, declared="koi8-r").text == "ДА"
     with pytest.raises(PermanentError):
         decode(raw, declared="no-such-encoding")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize(
+    "text", ["plain words\n", "plainwords", "Größe: 5 €\n", "你好。世界 abc\n你好\n", RUSSIAN]
+)
+def test_wide_text_is_known_without_its_mark(text: str, encoding: str) -> None:
+    assert decode(text.encode(encoding)).text == text
+
+
+@pytest.mark.parametrize(
+    ("label", "text", "codec"),
+    [
+        ("iso-8859-1", "“quoted” and more", "cp1252"),
+        ("gb2312", "镕基", "gb18030"),
+        ("shift_jis", "①②", "cp932"),
+        ("iso-2022-jp", "日本語", "iso2022_jp"),
+        ("utf-7", "Größe", "utf-7"),
+    ],
+)
+def test_a_declared_encoding_means_what_is_meant_by_it(label: str, text: str, codec: str) -> None:
+    assert decode(text.encode(codec), declared=label).text == text
+
+
+@pytest.mark.parametrize("label", ["hex", "rot13", "undefined", "idna", "unicode_escape", "\u0130"])
+def test_what_is_declared_but_no_charset_is_not_used(label: str) -> None:
+    assert decode(b"caf\xe9 \\u0041", declared=label).text == "café \\u0041"
+
+
+def test_japanese_mail_in_seven_bits_is_known_by_its_escapes() -> None:
+    assert decode("日本語".encode("iso2022_jp")).text == "日本語"

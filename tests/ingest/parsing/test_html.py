@@ -43,3 +43,18 @@ def test_a_page_of_scripts_only_is_refused() -> None:
 
 def test_deep_nesting_breaks_nothing() -> None:
     assert parse_html(b"<div>" * 20_000 + b"deep" + b"</div>" * 20_000).text == "deep"
+
+
+def test_the_encoding_that_came_with_the_page_goes_before_its_own_word() -> None:
+    raw = '<html><meta charset="latin1"><p>Да</p>'.encode("koi8_r")
+    assert parse_html(raw, declared="koi8-r").text == "Да"
+
+
+def test_an_xml_declaration_names_the_encoding_too() -> None:
+    raw = '<?xml version="1.0" encoding="koi8-r"?><html><p>Да</p></html>'.encode("koi8_r")
+    assert parse_html(raw).text == "Да"
+
+
+def test_pictures_are_told() -> None:
+    parsed = parse_html(b"<html><p>text<img src=x><iframe src=y></iframe>")
+    assert parsed.notes == ["Did not read 2 pictures or frames."]

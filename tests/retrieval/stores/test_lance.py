@@ -10,7 +10,7 @@ from retrieval.analyzer import analyze_joined
 from retrieval.api import Candidates, IndexMismatch, SearchUnavailable, StoreQuery
 from retrieval.config import StoreConfig
 from retrieval.embedder import FakeEmbedder
-from retrieval.stores.lance import TABLE, LanceStore
+from retrieval.stores.lance import LanceStore, table_name
 from tests.retrieval.chunks import chunk, embedded
 
 EMBEDDER = FakeEmbedder()
@@ -59,7 +59,7 @@ async def test_vectors_of_another_dimension_are_refused(tmp_path: Path) -> None:
 
 
 async def test_a_table_that_was_never_finished_is_made_anew(tmp_path: Path) -> None:
-    (tmp_path / f"{TABLE}.lance" / "data").mkdir(parents=True)
+    (tmp_path / f"{table_name(1)}.lance" / "data").mkdir(parents=True)
     store = await LanceStore.open(tmp_path, EMBEDDER)
     await write(store, "doc")
     assert await store.count("doc", "g1") == BATCH

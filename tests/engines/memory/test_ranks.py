@@ -1,4 +1,7 @@
+"""What ranks take from their host, and the KV that admission grants."""
+
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,14 +13,19 @@ from engines.config import EngineConfig
 from engines.memory import (
     FORKER_BYTES,
     RANK_BYTES,
+    Layout,
+    activation_bytes,
     fits,
     kv_budget_tokens,
     kv_bytes_per_token,
     memory_need,
     num_parameters,
+    rank_need,
+    ring_bytes,
     shape_of,
     weight_bytes,
 )
+from tests.engines.memory.published import GPT_OSS_20B, LLAMA_8B
 
 SMOLLM2: Mapping[str, object] = {
     "model_type": "llama",
@@ -33,18 +41,6 @@ SMOLLM2: Mapping[str, object] = {
     "dtype": "float32",
 }
 
-TINY: dict[str, object] = {
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "vocab_size": 64,
-    "max_position_embeddings": 128,
-    "tie_word_embeddings": False,
-}
-
 
 def config(**changes: object) -> EngineConfig:
     values: dict[str, object] = {"model_dir": Path("model"), "model_name": "m", **changes}
@@ -58,55 +54,65 @@ def test_the_default_model_has_the_known_sizes() -> None:
     assert kv_bytes_per_token(shape, "bfloat16") == 23_040
 
 
-@pytest.mark.parametrize(
-    ("known", "sizes"),
-    [
-        (8_030_261_248, (32, 4096, 14336, 32, 8, 128, 128_256, False, "llama")),
-        (7_615_616_512, (28, 3584, 18944, 28, 4, 128, 152_064, False, "qwen2")),
-        (596_049_920, (28, 1024, 3072, 16, 8, 128, 151_936, True, "qwen3")),
-    ],
-)
-def test_published_parameter_counts_are_met(
-    known: int, sizes: tuple[int, int, int, int, int, int, int, bool, str]
-) -> None:
-    names = (
-        "num_hidden_layers",
-        "hidden_size",
-        "intermediate_size",
-        "num_attention_heads",
-        "num_key_value_heads",
-        "head_dim",
-        "vocab_size",
-        "tie_word_embeddings",
-        "model_type",
-    )
-    values = dict(zip(names, sizes, strict=True))
-    assert num_parameters(shape_of({**values, "max_position_embeddings": 1})) == known
-
-
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
-def test_parameters_equal_those_of_a_real_model(kind: str) -> None:
-    transformers = pytest.importorskip("transformers")
-    made = transformers.AutoConfig.for_model(kind, **TINY)
-    model = transformers.AutoModelForCausalLM.from_config(made)
-    shape = shape_of(made.to_dict())
-    assert num_parameters(shape) == sum(p.numel() for p in model.parameters())
-
-
-def test_a_text_model_inside_a_larger_one_counts_alone() -> None:
-    assert shape_of({"model_type": "gemma3", "text_config": TINY}) == shape_of(TINY)
-
-
-def test_a_config_without_sizes_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="num_hidden_layers"):
-        shape_of({name: value for name, value in TINY.items() if name != "num_hidden_layers"})
-
-
 def test_ranks_share_mapped_weights_and_each_holds_cast_ones() -> None:
     shape = shape_of(SMOLLM2)
     mapped = weight_bytes(shape, config(ranks=3, dtype="float32"))
     cast = weight_bytes(shape, config(ranks=3, dtype="bfloat16"))
     assert (mapped, cast) == (4 * 134_515_008, 3 * 2 * 134_515_008)
+
+
+def test_a_quantised_file_is_never_mapped() -> None:
+    shape = shape_of(GPT_OSS_20B)
+    one, two = config(ranks=1, dtype="bfloat16"), config(ranks=2, dtype="bfloat16")
+    assert weight_bytes(shape, two) == 2 * weight_bytes(shape, one)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("ranks", "tensor_parallel"), [(1, 1), (2, 1), (4, 1), (6, 3)])
+def test_all_ranks_together_need_what_the_host_needs(
+    dtype: str, ranks: int, tensor_parallel: int
+) -> None:
+    shape = shape_of(SMOLLM2)
+    wanted = config(dtype=dtype, ranks=ranks, tensor_parallel=tensor_parallel)
+    one, host = rank_need(shape, wanted, 8192), memory_need(shape, wanted, 8192)
+    assert one.shared + ranks * one.private == host.total
+
+
+def test_tensor_parallel_ranks_each_hold_their_part_of_weights_and_kv() -> None:
+    shape = shape_of(SMOLLM2)
+    whole = rank_need(shape, config(ranks=2, dtype="bfloat16"), 8192)
+    part = rank_need(shape, config(ranks=6, tensor_parallel=3, dtype="bfloat16"), 8192)
+    embeddings = 2 * 49_152 * 576
+    assert part.kv == whole.kv // 3
+    assert part.weights == pytest.approx(embeddings + (whole.weights - embeddings) / 3, rel=0.01)
+    assert part.ring == whole.ring // 3
+
+
+def test_what_travels_depends_on_the_chunk_and_not_on_the_prompt() -> None:
+    shape = shape_of(SMOLLM2)
+    layouts = [Layout(ring=ring, dtype="bfloat16", rows=100) for ring in (1, 2, 3)]
+    queries, results = 100 * 576 * 2, 100 * (576 + 9) * 4
+    assert [ring_bytes(shape, layout) for layout in layouts] == [
+        0,
+        2 * queries + 2 * results,
+        2 * queries + 4 * results,
+    ]
+
+
+def test_activations_follow_the_widest_moment_of_a_layer() -> None:
+    dense = shape_of(LLAMA_8B)
+    layout = Layout(ring=2, dtype="bfloat16", rows=1000, max_running=0)
+    mlp_row = (2 * 4096 + 3 * 14_336) * 2
+    assert activation_bytes(dense, layout) == 1000 * mlp_row
+    assert activation_bytes(dense, replace(layout, tp=2)) < 1000 * mlp_row
+    two_experts = replace(
+        dense, num_experts=8, experts_per_token=2, expert_intermediate_size=14_336
+    )
+    assert activation_bytes(two_experts, layout) > 2 * 1000 * 3 * 14_336 * 2
+    windowed = shape_of(GPT_OSS_20B)
+    assert activation_bytes(replace(windowed, sliding_window=100_000), layout) > activation_bytes(
+        windowed, layout
+    )
 
 
 def test_a_given_budget_is_kept_or_refused_with_both_numbers() -> None:
@@ -141,7 +147,8 @@ def test_the_budget_found_always_fits_and_grows_with_memory(available: int, rank
 def test_every_part_of_the_need_grows_with_what_it_depends_on() -> None:
     shape = shape_of(SMOLLM2)
     small, large = memory_need(shape, config(), 1000), memory_need(shape, config(), 2000)
-    assert (large.kv, large.ring) == (2 * small.kv, 2 * small.ring)
+    assert (large.kv, large.ring) == (2 * small.kv, small.ring)
     wider = memory_need(shape, config(prefill_chunk_tokens=1024), 1000)
     assert wider.activations > small.activations
+    assert wider.ring == 2 * small.ring
     assert memory_need(shape, config(ranks=3), 1000).processes == small.processes + RANK_BYTES
