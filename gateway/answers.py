@@ -15,8 +15,8 @@ from gateway.routing import Plan
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """How the answer came about. `tokens_read` by the model; `coverage` is their share of the
-    context, None when that was not counted. `recall` is the share of the question's attention that hierarchical attention kept
-    exactly."""
+    context, None when that was not counted. `recall` is the share of the question's attention
+    that hierarchical attention kept exactly."""
 
     plan: Plan
     prompt_tokens: int

@@ -31,7 +31,7 @@ from retrieval.api import Chunk, Embedder, Store
 
 logger = logging.getLogger(__name__)
 
-VERSION = 1
+VERSION = 2
 """Raise it when parsing, chunking or what is embedded changes: all files get a new generation."""
 
 

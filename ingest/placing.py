@@ -35,7 +35,7 @@ from retrieval.api import Attribute, Chunk
 
 logger = logging.getLogger(__name__)
 
-VERSION = 1
+VERSION = 2
 """Raise it when chunking by tokens, or what is embedded for such a chunk, changes."""
 
 BYTES_PER_NUMBER = 4

@@ -5,12 +5,18 @@ from enum import StrEnum
 
 
 class EmbedderDtype(StrEnum):
-    """AUTO is bfloat16 on CPUs with instructions for it (1.8 times as fast on 2 cores), else
-    float32. The dtype is no part of an embedder's identity: both fill and search one index."""
+    """AUTO is int8 where processor and model allow it (see `retrieval.embedding.precision`), else
+    bfloat16 on processors with instructions for it, else float32.
+
+    The dtype is no part of an embedder's identity: all fill and search one index. Cosines to
+    float32 vectors of the same text are .9999 for bfloat16 and .998 or more for int8, which is
+    proved at start; an index would have to be rebuilt whenever it moves to another processor.
+    """
 
     AUTO = "auto"
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
+    INT8 = "int8"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,15 +25,20 @@ class EmbedderConfig:
 
     model: str | None = None
     dtype: EmbedderDtype = EmbedderDtype.AUTO
-    batch_tokens: int = 2048
+    batch_tokens: int = 1024
     """Padded tokens in one forward pass: bounds memory, and how long a query waits for ingest."""
 
     window_tokens: int | None = None
     """Tokens per window, special tokens included; None is all the model reads."""
 
+    lanes: int | None = None
+    """Forward passes at a time, each on one core; None is one for every core."""
+
     def __post_init__(self) -> None:
         if self.batch_tokens < 1:
             raise ValueError(f"batch_tokens must be positive, not {self.batch_tokens}")
+        if self.lanes is not None and self.lanes < 1:
+            raise ValueError(f"lanes must be positive, not {self.lanes}")
         if self.window_tokens is not None and self.window_tokens < 8:
             raise ValueError(f"window_tokens must be at least 8, not {self.window_tokens}")
 

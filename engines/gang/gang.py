@@ -26,7 +26,7 @@ from engines.gang.runner import StepTooLarge
 logger = logging.getLogger(__name__)
 
 FAILURE_GRACE_S = 1.0
-"""Once a rank has failed a step, the others fail in the next exchange, or were not concerned."""
+"""How long the others may take to tell more, once a rank has failed and the gang will end."""
 
 NOBODY = 0
 """No sequence has this id: closing it asks ranks for nothing but a sign of life."""
@@ -141,16 +141,25 @@ class Gang:
     async def _collect(self, timeout_s: float, what: str) -> list[FromRank]:
         """One answer of every rank; fewer when one of them tells of a failure and others hang."""
         answers: list[FromRank] = []
+        now_s = asyncio.get_running_loop().time
+        until_s = now_s() + timeout_s
         try:
-            async with asyncio.timeout(timeout_s) as limit:
+            async with asyncio.timeout_at(until_s) as limit:
                 while len(answers) < len(self._links):
                     answers.append(await self._answers.get())
-                    if isinstance(answers[-1], StepFailed):
-                        limit.reschedule(asyncio.get_running_loop().time() + FAILURE_GRACE_S)
+                    grace_s = FAILURE_GRACE_S if _is_broken(answers) else timeout_s
+                    limit.reschedule(min(until_s, now_s() + grace_s))
         except TimeoutError:
             if not any(isinstance(answer, StepFailed) for answer in answers):
                 raise GangLost(f"the ranks did not {what} within {timeout_s:g} s") from None
         return answers
+
+
+def _is_broken(answers: Sequence[FromRank]) -> bool:
+    """A rank failed, and not for want of memory: then the others come to the next exchange in
+    their own time, leave the step there, and are needed again."""
+    failed = [answer for answer in answers if isinstance(answer, StepFailed)]
+    return bool(failed) and not any(answer.too_large for answer in failed)
 
 
 def _agreed(step: Step, answers: Sequence[FromRank]) -> StepDone:

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from engines.config import EngineConfig
 from engines.gang.messages import Decode, Open, Prefill, Step, StepDone
 from engines.gang.order import RankOrder
+from engines.gang.runner import StepTooLarge
 from engines.local.executor import Executor
 from engines.local.placement import Shares
 from engines.local.ring import RingGroup
@@ -100,7 +101,13 @@ class RingRunner:
 
     def run(self, step: Step, cancelled: Callable[[int], bool]) -> StepDone:
         self._before = [Before.of(sequence) for sequence in self._touched(step)]
-        return self._executor.run(step, cancelled)
+        try:
+            return self._executor.run(step, cancelled)
+        except StepTooLarge as error:
+            if self._membership.tensor_parallel > 1:
+                # The model's own hooks hold the old mesh, so this rank cannot join another.
+                raise RuntimeError(str(error)) from error
+            raise
 
     def close(self, sequence_id: int) -> None:
         self._executor.close(sequence_id)
@@ -108,7 +115,7 @@ class RingRunner:
     def leave(self) -> None:
         """gloo hangs up when the last reference to the group goes, so none may linger: neither
         in the ring, which the executor shares, nor in the frames of the failed step."""
-        vars(self._ring)["_group"] = None
+        self._ring.hang_up()
         gc.collect()
         if dist.is_initialized():
             dist.destroy_process_group()

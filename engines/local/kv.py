@@ -86,21 +86,6 @@ class ShardedKv:
         self.stop += sum(num_tokens(runs) for runs in new)
 
 
-def packed(k_GSD: Tensor, v_GSD: Tensor, flag: bool) -> Tensor:
-    """Keys, values and one extra element in one contiguous buffer: what travels on the ring."""
-    size = k_GSD.numel()
-    buffer = k_GSD.new_empty(2 * size + 1)
-    buffer[:size].view(k_GSD.shape).copy_(k_GSD)
-    buffer[size:-1].view(v_GSD.shape).copy_(v_GSD)
-    buffer[-1] = float(flag)
-    return buffer
-
-
-def unpacked(buffer: Tensor, num_heads: int, head_dim: int) -> tuple[Tensor, Tensor, bool]:
-    kv_2GSD = buffer[:-1].view(2, num_heads, -1, head_dim)
-    return kv_2GSD[0], kv_2GSD[1], bool(buffer[-1] != 0)
-
-
 def shard_capacity(total_tokens: int, num_ranks: int, num_steps: int) -> int:
     """Tokens that one of N ranks may come to hold of `total_tokens` dealt in `num_steps` steps.
 

@@ -111,6 +111,12 @@ class RingGroup:
             world_rank=place.rank,
         )
 
+    def hang_up(self) -> None:
+        """Leave peers that wait for this rank with an error. The group must not be used again."""
+        if self._links is not None:
+            self._links.close()
+        self._links = self._group = None
+
     def leave(self) -> None:
         if self._links is not None:
             self._links.close()

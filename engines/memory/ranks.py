@@ -17,9 +17,9 @@ FLOAT32_BYTES = 4
 FORKER_BYTES = 440 << 20
 """torch and transformers, imported once on the host and shared by its ranks (436 MiB seen)."""
 
-RANK_BYTES = 168 << 20
-"""What one rank writes beyond the shared imports: allocator, gloo, Python heap (about 40 MiB), and
-the state of numba's compiler, which every rank sets up for itself (about 130 MiB)."""
+RANK_BYTES = 76 << 20
+"""What one rank writes beyond the shared imports: allocator, gloo, Python heap (about 40 MiB) and
+numba's compiled code with what of its state each rank changes."""
 
 KV_SHARE = 0.8
 """Share of the memory left over that KV may take when no budget is given. The rest is for what

@@ -46,9 +46,11 @@ class Parsed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The parser will not read the file; `cause` is a sentence for people."""
+    """The parser will not read the file; `cause` is a sentence for people. `unsupported`: it is
+    of a kind that nothing here reads, rather than damaged or too large."""
 
     cause: str
+    unsupported: bool = False
 
 
 Reply = Parsed | Refused

@@ -13,7 +13,7 @@ from types import TracebackType
 
 import msgspec
 
-from ingest.api import PermanentError, TransientError
+from ingest.api import PermanentError, TransientError, UnsupportedFile
 from ingest.parsing.parsed import Parsed, ParseLimits, ParseRequest, Refused, decode_reply, encode
 from ingest.parsing.template import TRAILER, End
 
@@ -93,7 +93,7 @@ class Sandbox:
         except msgspec.DecodeError as error:
             raise PermanentError("The parser gave an answer that makes no sense.") from error
         if isinstance(reply, Refused):
-            raise PermanentError(reply.cause)
+            raise (UnsupportedFile if reply.unsupported else PermanentError)(reply.cause)
         return reply
 
     async def _submit(self, request: bytes) -> socket.socket:

@@ -6,7 +6,7 @@ import zipfile
 from enum import StrEnum
 from pathlib import PurePath
 
-from ingest.api import PermanentError
+from ingest.api import PermanentError, UnsupportedFile
 from ingest.parsing import code
 from ingest.parsing.ooxml import BROKEN_ZIP
 from ingest.parsing.wide import bom_encoding, wide_encoding
@@ -110,7 +110,7 @@ def sniff(raw: bytes, filename: str) -> Kind:
     if raw.startswith(ZIP):
         return _zip_kind(raw)
     if raw.startswith(OLE):
-        raise PermanentError(_ole_cause(raw))
+        raise UnsupportedFile(_ole_cause(raw))
     suffix = PurePath(filename).suffix.lower()
     if _is_mail(head, suffix):
         return Kind.MAIL
@@ -127,15 +127,15 @@ def _zip_kind(raw: bytes) -> Kind:
         raise PermanentError("The file starts as a ZIP archive, but it is broken.") from error
     names = {name.lstrip("/") for name in archive.namelist()}
     if "xl/workbook.bin" in names:
-        raise PermanentError("The file is a binary Excel workbook (.xlsb); save it as .xlsx.")
+        raise UnsupportedFile("The file is a binary Excel workbook (.xlsb); save it as .xlsx.")
     for folder, kind in OFFICE_FOLDERS:
         if "[Content_Types].xml" in names and any(name.startswith(folder) for name in names):
             return kind
     start = raw[:HEAD_BYTES].decode("latin-1")
     for mark, named in OTHER_ZIPS:
         if f"mimetype{mark}" in start:
-            raise PermanentError(f"The file is {named}; this type cannot be read.")
-    raise PermanentError("The file is a ZIP archive; upload the files in it one by one.")
+            raise UnsupportedFile(f"The file is {named}; this type cannot be read.")
+    raise UnsupportedFile("The file is a ZIP archive; upload the files in it one by one.")
 
 
 def _ole_cause(raw: bytes) -> str:
@@ -164,14 +164,14 @@ def _wide_or_refused(raw: bytes, suffix: str) -> str | None:
         (name for at, magic, name in MAGIC_INSIDE if raw[at : at + len(magic)] == magic), None
     )
     if named is not None:
-        raise PermanentError(f"The file is {named}; this type cannot be read.")
+        raise UnsupportedFile(f"The file is {named}; this type cannot be read.")
     num_controls = len(raw) - len(raw.translate(None, CONTROL_BYTES))
     if b"\x00" not in raw and num_controls <= CONTROL_SHARE * len(raw):
         return None
     encoding = wide_encoding(raw) if b"\x00" in raw else None
     if encoding is None:
         with_suffix = f" with the name suffix {suffix}" if suffix else ""
-        raise PermanentError(f"The file is binary data of an unknown type{with_suffix}.")
+        raise UnsupportedFile(f"The file is binary data of an unknown type{with_suffix}.")
     return encoding
 
 

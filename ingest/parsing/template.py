@@ -19,7 +19,7 @@ from enum import IntEnum
 from importlib import import_module
 from pathlib import Path
 
-from ingest.api import PermanentError
+from ingest.api import PermanentError, UnsupportedFile
 from ingest.parsing.parsed import (
     Parsed,
     ParseLimits,
@@ -103,7 +103,7 @@ def _reply(request: ParseRequest, read: Read) -> Parsed | Refused:
     try:
         return read(Path(request.path), request.filename, request.limits)
     except PermanentError as error:
-        return Refused(cause=str(error))
+        return Refused(cause=str(error), unsupported=isinstance(error, UnsupportedFile))
     except MemoryError:
         mebibytes = request.limits.memory_bytes >> 20
         return Refused(cause=f"Reading the file needs more than {mebibytes} MiB of memory.")

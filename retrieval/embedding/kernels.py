@@ -4,13 +4,13 @@ Knows arrays; does not know models or torch. bfloat16 travels as its 16 bits, wh
 A row of activations is quantised by its own largest value, so no text can overflow a scale that
 was measured on another: value = (byte - zero) * row scale.
 
-Shapes: T tokens, D hidden width, M inner width, H heads, P padded tokens, N windows times heads.
-Suffix order is dim order. Head arrays hold window after window, each as [H, padded, D / H].
+Shapes: T tokens, D hidden width, M inner width; of one window L tokens, P tokens when padded; H
+heads, E width of a head. Suffix order is dim order.
 """
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 import numpy as np
 from llvmlite import ir
@@ -24,7 +24,6 @@ R = TypeVar("R")
 Bits = NDArray[np.uint16]
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
-Places = NDArray[np.int64]
 
 SIGNED_ZERO = 128
 """Zero of rows with values on both sides."""
@@ -32,22 +31,13 @@ SIGNED_ZERO = 128
 GELU_ZERO = 16
 """Zero of rows after gelu, which is never below -0.17: most bytes are for what is above."""
 
-PAD = 16
-"""Windows of a head array are padded to a multiple of this: one vector of float32."""
-
 LOG2_E = 1.4426950408889634
 
-_HIGHEST_SCORE = 100.0
+PAD = 16
+"""Windows are padded to a multiple of this in attention: one vector of float32."""
+
+HIGHEST_SCORE = 100.0
 """Scores are powers of two; sums of 2^100 stay finite. No trained model comes near."""
-
-
-class Windows(NamedTuple):
-    """Where each window is: tokens [start, start + length) of T, [place, place + padded) of P."""
-
-    starts: Places
-    lengths: Places
-    places: Places
-    padded: Places
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
@@ -130,10 +120,12 @@ def _gelu(x: np.float32) -> np.float32:
 
 @_inlined
 def _quantise(row_D: Floats, out_D: Bytes) -> np.float32:
-    """The row as bytes around SIGNED_ZERO, and its scale."""
-    largest = np.float32(1e-20)
+    """The row as bytes around SIGNED_ZERO, and its scale. Magnitudes are compared as bits: LLVM
+    makes vector code of a largest integer, not of a largest float."""
+    largest_bits = _bits_of(np.float32(1e-20))
     for d in range(row_D.shape[0]):
-        largest = max(largest, abs(row_D[d]))
+        largest_bits = max(largest_bits, _bits_of(abs(row_D[d])))
+    largest = _float_of(np.int32(largest_bits))
     inverse = np.float32(127) / largest
     for d in range(row_D.shape[0]):
         out_D[d] = np.uint8(np.int32(row_D[d] * inverse + np.float32(SIGNED_ZERO + 0.5)))
@@ -185,12 +177,12 @@ def gelu_rows(
     row_M = np.empty(product_TM.shape[1], np.float32)
     least = np.float32(0.17 / GELU_ZERO)
     for t in range(product_TM.shape[0]):
-        scale, largest = scale_T[t], np.float32(0)
+        scale, largest_bits = scale_T[t], np.uint32(0)
         for m in range(row_M.shape[0]):
             value = _gelu(_widen(product_TM[t, m]) * scale + bias_M[m])
             row_M[m] = value
-            largest = max(largest, value)
-        step = max(least, largest / np.float32(255 - GELU_ZERO))
+            largest_bits = max(largest_bits, _bits_of(abs(value)))
+        step = max(least, _float_of(np.int32(largest_bits)) / np.float32(255 - GELU_ZERO))
         inverse = np.float32(1) / step
         for m in range(row_M.shape[0]):
             out_TM[t, m] = np.uint8(np.int32(row_M[m] * inverse + np.float32(GELU_ZERO + 0.5)))
@@ -199,53 +191,39 @@ def gelu_rows(
 
 class SplitHeads(Protocol):
     def __call__(
-        self,
-        product_T3D: Bits,
-        scale_T: Floats,
-        bias_3D: Floats,
-        windows: Windows,
-        heads_3PD: Bits,
+        self, product_L3D: Bits, scale_L: Floats, bias_factor_23D: Floats, heads_3HPE: Bits
     ) -> None:
-        """product * scale + bias as queries, keys and values by window and head; queries are
-        multiplied so that scores are powers of two."""
+        """(product * scale + bias) * factor as the queries, keys and values of every head."""
         ...
 
 
 class JoinHeads(Protocol):
     def __call__(
-        self, heads_PD: Bits, sums_PH: Floats, windows: Windows, out_TD: Bytes, scale_T: Floats
+        self, heads_HPE: Bits, sums_HP: Floats, out_LD: Bytes, out_scale_L: Floats
     ) -> None:
-        """Values weighted by probabilities, divided by their sums, as bytes."""
+        """What the heads give, divided by the sums of their probabilities, as bytes."""
         ...
 
 
 @lru_cache
 def split_heads(head_dim: int) -> SplitHeads:
     """The kernel for one head size, which is a constant in it: loops over it unroll."""
-    sharpness = np.float32(LOG2_E / head_dim**0.5)
 
     @compiled
-    def run(
-        product_T3D: Bits, scale_T: Floats, bias_3D: Floats, windows: Windows, heads_3PD: Bits
-    ) -> None:
-        width = product_T3D.shape[1] // 3
-        row_3D = np.empty(3 * width, np.uint16)
-        for w in range(len(windows.starts)):
-            length, padded = windows.lengths[w], windows.padded[w]
-            for i in range(length):
-                t = windows.starts[w] + i
-                scale = scale_T[t]
-                for d in range(width):
-                    value = _widen(product_T3D[t, d]) * scale + bias_3D[d]
-                    row_3D[d] = _narrow(value * sharpness)
-                for d in range(width, 3 * width):
-                    row_3D[d] = _narrow(_widen(product_T3D[t, d]) * scale + bias_3D[d])
-                for part in range(3):
-                    for h in range(width // head_dim):
-                        source = part * width + h * head_dim
-                        target = windows.places[w] * width + (h * padded + i) * head_dim
-                        for e in range(head_dim):
-                            heads_3PD[part, target + e] = row_3D[source + e]
+    def run(product_L3D: Bits, scale_L: Floats, bias_factor_23D: Floats, heads_3HPE: Bits) -> None:
+        bias_3D, factor_3D = bias_factor_23D[0], bias_factor_23D[1]
+        row_3D = np.empty(len(bias_3D), np.uint16)
+        for i in range(product_L3D.shape[0]):
+            scale = scale_L[i]
+            for d in range(len(row_3D)):
+                value = _widen(product_L3D[i, d]) * scale + bias_3D[d]
+                row_3D[d] = _narrow(value * factor_3D[d])
+            first = 0
+            for part in range(3):
+                for h in range(heads_3HPE.shape[1]):
+                    for e in range(head_dim):
+                        heads_3HPE[part, h, i, e] = row_3D[first + e]
+                    first += head_dim
 
     return run
 
@@ -253,42 +231,33 @@ def split_heads(head_dim: int) -> SplitHeads:
 @lru_cache
 def join_heads(head_dim: int) -> JoinHeads:
     @compiled
-    def run(
-        heads_PD: Bits, sums_PH: Floats, windows: Windows, out_TD: Bytes, scale_T: Floats
-    ) -> None:
-        num_heads = out_TD.shape[1] // head_dim
-        row_D = np.empty(out_TD.shape[1], np.float32)
-        for w in range(len(windows.starts)):
-            length, padded = windows.lengths[w], windows.padded[w]
-            for i in range(length):
-                for h in range(num_heads):
-                    row = windows.places[w] * num_heads + h * padded + i
-                    share = np.float32(1) / sums_PH[row]
-                    for e in range(head_dim):
-                        row_D[h * head_dim + e] = _widen(heads_PD[row * head_dim + e]) * share
-                t = windows.starts[w] + i
-                scale_T[t] = _quantise(row_D, out_TD[t])
+    def run(heads_HPE: Bits, sums_HP: Floats, out_LD: Bytes, out_scale_L: Floats) -> None:
+        row_D = np.empty(out_LD.shape[1], np.float32)
+        for i in range(out_LD.shape[0]):
+            for h in range(heads_HPE.shape[0]):
+                share = np.float32(1) / sums_HP[h, i]
+                for e in range(head_dim):
+                    row_D[h * head_dim + e] = _widen(heads_HPE[h, i, e]) * share
+            out_scale_L[i] = _quantise(row_D, out_LD[i])
 
     return run
 
 
 @compiled
-def powers(scores_NPP: Bits, num_keys_N: Places, sums_NP: Floats) -> None:
+def powers(scores_HPP: Bits, num_keys: int, sums_HP: Floats) -> None:
     """2^score in place, 0 behind `num_keys`, and the sum of every row.
 
-    No maximum is taken off first: see _HIGHEST_SCORE.
+    No maximum is taken off first: see HIGHEST_SCORE.
     """
-    padded = scores_NPP.shape[1]
-    for n in range(scores_NPP.shape[0]):
-        num_keys = num_keys_N[n]
+    padded = scores_HPP.shape[1]
+    for h in range(scores_HPP.shape[0]):
         for i in range(padded):
-            row_P = scores_NPP[n, i]
-            total = np.float32(0)
-            for first in range(0, padded, PAD):
-                for e in range(PAD):
-                    score = min(_widen(row_P[first + e]), np.float32(_HIGHEST_SCORE))
-                    power = _exp2(max(score, np.float32(-126)))
-                    bits = _narrow(power) if first + e < num_keys else np.uint16(0)
-                    row_P[first + e] = bits
-                    total += _widen(bits)
-            sums_NP[n, i] = total
+            row_P, total = scores_HPP[h, i], np.float32(0)
+            for j in range(num_keys):
+                score = min(_widen(row_P[j]), np.float32(HIGHEST_SCORE))
+                bits = _narrow(_exp2(max(score, np.float32(-126))))
+                row_P[j] = bits
+                total += _widen(bits)
+            for j in range(num_keys, padded):
+                row_P[j] = 0
+            sums_HP[h, i] = total

@@ -54,8 +54,11 @@ TEXTS = {
     "sample-turkish.txt": "İstanbul, Türkiye'nin",
 }
 NOTES = {
-    "pdflatex-forms.pdf": ("Did not read what is filled into form fields.",),
-    "with-attachment.pdf": ("Did not read 1 attached file(s).",),
+    "pdflatex-forms.pdf": ("Read 1 page, 19 characters.",),
+    "with-attachment.pdf": (
+        "Read 1 page, 594 characters.",
+        "Did not read 1 attached file: 'image.png'.",
+    ),
     "sample-russian.txt": ("Read as mac_cyrillic: the file is not UTF-8.",),
 }
 

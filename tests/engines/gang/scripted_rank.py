@@ -46,6 +46,9 @@ CROWDED = 905
 """Rank 1 has no memory to decode this prompt together with others."""
 HUGE = 906
 """Rank 1 has no memory for chunks of this prompt of more than 4 tokens."""
+LATE = 907
+"""Rank 0 takes longer for such chunks than a failing gang is given to explain itself."""
+LATE_S = 1.3
 
 
 def next_token(ids: list[int]) -> int:
@@ -85,8 +88,7 @@ class ScriptedRunner:
     def run(self, step: Step, cancelled: Callable[[int], bool]) -> StepDone:
         started = time.monotonic()
         self._before = {id_: len(self._texts[id_]) for id_ in sequences_of(step)}
-        if self._rank == 1:
-            self._allocate(step)
+        self._allocate(step)
         aborted, sampled, spans = False, [], []
         match step:
             case Prefill(sequence_id=id_, stop=stop):
@@ -114,7 +116,9 @@ class ScriptedRunner:
         wants = [marker for id_ in sequences_of(step) for marker in self._texts[id_]]
         is_crowd = isinstance(step, Decode) and len(step.sequence_ids) > 1
         is_large = isinstance(step, Prefill) and step.stop - step.start > 4
-        if (is_crowd and CROWDED in wants) or (is_large and HUGE in wants):
+        if self._rank == 0:
+            time.sleep(LATE_S if is_large and LATE in wants else 0)
+        elif (is_crowd and CROWDED in wants) or (is_large and HUGE in wants):
             raise StepTooLarge("scripted shortage")
 
     def _shortlisted(self, sequence_id: int, spans: list[Span]) -> int:

@@ -14,7 +14,7 @@ ROUNDS = 3
 
 
 @pytest.mark.ranks
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 async def test_ranks_killed_and_stopped_at_random_harm_no_stream(tmp_path: Path) -> None:
     """`make bench NAME=chaos` plays 20 rounds."""
     seed = SystemRandom().randrange(1 << 32)

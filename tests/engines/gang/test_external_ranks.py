@@ -91,7 +91,7 @@ def rank_under(torchrun_pid: int) -> int:
 
 
 @pytest.mark.ranks
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 async def test_ranks_that_torchrun_starts_on_two_hosts_answer_exactly_and_come_back(
     tmp_path: Path,
 ) -> None:

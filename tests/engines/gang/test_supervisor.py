@@ -41,6 +41,7 @@ from tests.engines.gang.scripted_rank import (
     DISAGREES,
     HANGS,
     HUGE,
+    LATE,
     PACED,
     RAISES,
     SLOW_READ,
@@ -214,8 +215,8 @@ async def test_a_slow_reader_does_not_hold_its_kv_past_the_deadline(tmp_path: Pa
 async def test_a_shortage_of_memory_neither_ends_the_gang_nor_changes_a_token(
     tmp_path: Path,
 ) -> None:
-    prompts = [[CROWDED, 1], [HUGE, *PROMPT], [CROWDED, 2, 3], [PACED]]
-    async with running(scripted_supervisor(tmp_path)) as engine:
+    prompts = [[CROWDED, 1], [HUGE, *PROMPT], [CROWDED, 2, 3], [PACED], [HUGE, LATE, 1, 2, 3]]
+    async with running(scripted_supervisor(tmp_path, max_queued=9)) as engine:
         answers = await asyncio.gather(
             *(collect(engine.generate(request(*prompt, new=12))) for prompt in prompts)
         )

@@ -25,7 +25,7 @@ from tests.engines.gang.tiny_gang import CHUNK_TOKENS, greedy, tiny_config, tiny
 from tests.engines.gang.tiny_rank import HUNGRY
 from tests.engines.local.families import prompt_of
 
-pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(300)]
 
 SPEAKER = greedy(prompt_of(40), 150)
 

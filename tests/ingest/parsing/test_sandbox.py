@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ingest.api import PermanentError, TransientError
+from ingest.api import PermanentError, TransientError, UnsupportedFile
 from ingest.parsing.parsed import (
     Heading,
     Parsed,
@@ -206,3 +206,15 @@ def test_replies_survive_the_pipe(reply: Parsed | Refused) -> None:
 def test_requests_survive_the_pipe() -> None:
     request = ParseRequest(path="/a", filename="b", limits=LIMITS)
     assert decode_request(encode(request)) == request
+
+
+async def test_a_kind_that_nothing_reads_is_told_from_a_damaged_file(tmp_path: Path) -> None:
+    picture, broken = tmp_path / "a.png", tmp_path / "b.pdf"
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(64))
+    broken.write_bytes(b"%PDF-1.7 and nothing more")
+    async with Sandbox(ParseLimits()) as sandbox:
+        with pytest.raises(UnsupportedFile):
+            await sandbox.read(picture, "a.png")
+        with pytest.raises(PermanentError) as damaged:
+            await sandbox.read(broken, "b.pdf")
+    assert not isinstance(damaged.value, UnsupportedFile)
