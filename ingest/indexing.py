@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
 from ingest.api import FailureCode, PermanentError, TransientError
+from ingest.commits import Commits
 from retrieval.api import (
     LIBRARY,
     Chunk,
@@ -15,6 +17,9 @@ from retrieval.api import (
     Store,
     WriteRejected,
 )
+
+BATCHES_AT_A_TIME = 2
+"""Of one document: one is embedded while the one before is written."""
 
 Vectors = Sequence[Sequence[float]]
 Thing = TypeVar("Thing")
@@ -35,8 +40,8 @@ class Shelf:
 
 
 class Indexer:
-    """Batches of different documents take turns. Raises TransientError when the index does not
-    answer, or holds something else than it was told."""
+    """While one batch is written the next is embedded; small documents share commits. Raises
+    TransientError when the index does not answer, or holds something else than it was told."""
 
     def __init__(
         self,
@@ -50,7 +55,7 @@ class Indexer:
         self._store = store
         self._search_text = search_text
         self._batch_chunks = batch_chunks
-        self._indexing = asyncio.Lock()
+        self._commits = Commits(store, enough_chunks=batch_chunks)
 
     @property
     def embedder(self) -> str:
@@ -63,20 +68,29 @@ class Indexer:
 
     async def write(self, chunks: Sequence[Chunk]) -> Vectors:
         """Embed and index the chunks; returns their vectors, in order."""
-        written: list[Sequence[float]] = []
-        for batch in batches(chunks, self._batch_chunks):
-            async with self._indexing:
-                vectors = await self._embed(batch)
-                await self._write(batch, vectors)
-            written += vectors
-        return written
+        places = asyncio.Semaphore(BATCHES_AT_A_TIME)
+
+        async def write_one(batch: Sequence[Chunk]) -> Sequence[EmbeddedChunk]:
+            async with places:
+                with _translated():
+                    return await self._commits.write_coming(self._embedded(batch))
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(write_one(batch))
+                    for batch in batches(chunks, self._batch_chunks)
+                ]
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
+        return [row.vector for task in tasks for row in task.result()]
 
     async def write_known(self, chunks: Sequence[Chunk], vectors: Vectors) -> None:
         """The same for chunks whose vectors are at hand."""
-        pairs = list(zip(chunks, vectors, strict=True))
-        for batch in batches(pairs, self._batch_chunks):
-            async with self._indexing:
-                await self._write([one for one, _ in batch], [vector for _, vector in batch])
+        rows = [EmbeddedChunk(*pair) for pair in zip(chunks, vectors, strict=True)]
+        for batch in batches(rows, self._batch_chunks):
+            with _translated():
+                await self._commits.write(batch)
 
     async def check(self, shelf: Shelf, generation: str, num_chunks: int) -> None:
         num_found = await self._count(shelf, generation)
@@ -103,20 +117,13 @@ class Indexer:
         if num_left:
             raise TransientError(f"the index still holds {num_left} chunks that were deleted")
 
-    async def _embed(self, batch: Sequence[Chunk]) -> Vectors:
+    async def _embedded(self, batch: Sequence[Chunk]) -> list[EmbeddedChunk]:
+        texts = [self._search_text(each) for each in batch]
         try:
-            return await self._embedder.embed([self._search_text(each) for each in batch])
+            vectors = await self._embedder.embed(texts)
         except SearchUnavailable as error:
             raise TransientError(f"the embedder does not answer: {error}") from error
-
-    async def _write(self, batch: Sequence[Chunk], vectors: Vectors) -> None:
-        pairs = zip(batch, vectors, strict=True)
-        try:
-            await self._store.write([EmbeddedChunk(each, vector) for each, vector in pairs])
-        except WriteRejected as error:
-            raise ChunkRefused(f"The index refuses a part of the file: {error.reason}.") from error
-        except SearchUnavailable as error:
-            raise TransientError(f"the index does not answer: {error}") from error
+        return [EmbeddedChunk(*pair) for pair in zip(batch, vectors, strict=True)]
 
     async def _count(self, shelf: Shelf, generation: str) -> int:
         try:
@@ -130,3 +137,13 @@ class Indexer:
 def batches(things: Sequence[Thing], size: int) -> Iterator[Sequence[Thing]]:
     for first in range(0, len(things), size):
         yield things[first : first + size]
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except WriteRejected as error:
+        raise ChunkRefused(f"The index refuses a part of the file: {error.reason}.") from error
+    except SearchUnavailable as error:
+        raise TransientError(f"the index does not answer: {error}") from error

@@ -9,6 +9,7 @@ import hashlib
 import logging
 import tempfile
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
@@ -26,6 +27,7 @@ from ingest.indexing import Indexer, Shelf
 from ingest.ledger import Ledger, Outcome
 from ingest.parsing.parsed import Parsed
 from ingest.parsing.sandbox import Sandbox
+from ingest.room import Room
 from ingest.texts import CachedTexts, KeptText, TextStore, upload_key, vectors_prefix
 from retrieval.api import Chunk, Embedder, Store
 
@@ -40,6 +42,12 @@ class PipelineConfig:
     chunks: ChunkConfig = field(default_factory=ChunkConfig)
     batch_chunks: int = 256
     """Chunks embedded and written together: one commit of the index each."""
+
+    parsers: int = 2
+    """Files parsed at a time; each may take all the memory that parsing may."""
+
+    room_chars: int = 16_000_000
+    """Text of all files between parser and index; about 8 bytes of memory each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +72,8 @@ class Pipeline:
         self._rooms = rooms
         self._config = config
         self._clock = clock
+        self._parsers = asyncio.Semaphore(config.parsers)
+        self._room = Room(config.room_chars)
         self.indexer = Indexer(
             rooms.embedder, rooms.store, rooms.search_text, batch_chunks=config.batch_chunks
         )
@@ -84,20 +94,25 @@ class Pipeline:
                 return
         elif not await self._rooms.ledger.begin(file_id):
             return
-        parsed = await self._parse(record)
+        async with AsyncExitStack() as held:
+            async with self._parsers:
+                parsed = await self._parse(record)
+                await held.enter_async_context(self._room.taken(len(parsed.text)))
+            await self._publish(file_id, await self._index(record, generation, parsed))
+
+    async def _index(self, record: FileRecord, generation: str, parsed: Parsed) -> Outcome:
         chunks = await self._keep(record, generation, parsed)
-        await self._rooms.ledger.reach(file_id, Stage.INDEXING)
+        await self._rooms.ledger.reach(record.id, Stage.INDEXING)
         await self.indexer.write(chunks)
-        await self._rooms.ledger.reach(file_id, Stage.CHECKING)
-        await self.indexer.check(Shelf(file_id), generation, len(chunks))
-        outcome = Outcome(
+        await self._rooms.ledger.reach(record.id, Stage.CHECKING)
+        await self.indexer.check(Shelf(record.id), generation, len(chunks))
+        return Outcome(
             generation=generation,
             num_chars=len(parsed.text),
             num_chunks=len(chunks),
             text_digest=await asyncio.to_thread(digest_of, parsed.text),
             notes=tuple(parsed.notes),
         )
-        await self._publish(file_id, outcome)
 
     async def delete(self, file_id: str) -> None:
         """Remove all that a tombstoned file left; nothing for one that lives. Idempotent."""

@@ -45,7 +45,7 @@ class IngestSettings:
     opensearch_shards: int = 1
     opensearch_replicas: int = 0
     max_file_bytes: int = 512 << 20
-    lanes: int = 2
+    lanes: int = 16
     poll_s: float = 1.0
     lease_s: float = 30.0
     max_attempts: int = 5

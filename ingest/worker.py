@@ -33,9 +33,13 @@ class GaveUp(PermanentError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerConfig:
-    """`lanes` jobs run at a time; `poll_s` is how long a job can wait that nobody nudged for."""
+    """`lanes` jobs run at a time; `poll_s` is how long a job can wait that nobody nudged for.
 
-    lanes: int = 2
+    So many lanes, because small files share commits of the index; the pipeline itself bounds how
+    many are parsed and how much text is held.
+    """
+
+    lanes: int = 16
     poll_s: float = 1.0
     stop_grace_s: float = 3.0
 
@@ -55,6 +59,7 @@ class Worker:
         self._config = config
         self._nudged = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._looking = asyncio.Lock()
 
     def nudge(self) -> None:
         """A job was queued; look now rather than at the next poll."""
@@ -80,16 +85,26 @@ class Worker:
             await self._run(job)
 
     async def _lane(self) -> None:
-        while not self._stopping.is_set():
-            self._nudged.clear()
+        while (job := await self._next_job()) is not None:
             try:
-                job = await self._queue.lease()
-                if job is not None:
-                    await self._run(job)
-                    continue
+                await self._run(job)
             except TransientError as error:
                 logger.warning("queue does not answer", extra={"cause": str(error)})
-            await self._wait()
+
+    async def _next_job(self) -> Job | None:
+        """One lane at a time looks into the queue. None: no further job is to begin."""
+        async with self._looking:
+            while not self._stopping.is_set():
+                self._nudged.clear()
+                try:
+                    job = await self._queue.lease()
+                except TransientError as error:
+                    logger.warning("queue does not answer", extra={"cause": str(error)})
+                    job = None
+                if job is not None:
+                    return job
+                await self._wait()
+        return None
 
     async def _wait(self) -> None:
         if self._stopping.is_set():

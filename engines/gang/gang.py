@@ -69,10 +69,9 @@ class Gang:
     async def join(self, timeout_s: float) -> None:
         """Have the ranks form a process group, loading the model when they have not yet.
 
-        Raises GangLost when they do not; ranks that share heads never do it twice, since the
-        model itself holds on to their groups.
+        Raises GangLost when they do not, or cannot do it a second time.
         """
-        if self.peak_rss_bytes and self._config.tensor_parallel > 1:
+        if self.peak_rss_bytes and not self._can_meet_again:
             raise GangLost("ranks that share heads cannot meet again")
         place = self._launcher.meeting(self._offer)
         self.send(Join(rendezvous=place, config=encode_config(self._config)))
@@ -147,19 +146,24 @@ class Gang:
             async with asyncio.timeout_at(until_s) as limit:
                 while len(answers) < len(self._links):
                     answers.append(await self._answers.get())
-                    grace_s = FAILURE_GRACE_S if _is_broken(answers) else timeout_s
+                    grace_s = FAILURE_GRACE_S if self._is_broken(answers) else timeout_s
                     limit.reschedule(min(until_s, now_s() + grace_s))
         except TimeoutError:
             if not any(isinstance(answer, StepFailed) for answer in answers):
                 raise GangLost(f"the ranks did not {what} within {timeout_s:g} s") from None
         return answers
 
+    def _is_broken(self, answers: Sequence[FromRank]) -> bool:
+        """A rank failed and the gang will end; but after a shortage of memory the others come to
+        the next exchange in their own time, leave the step there, and are needed again."""
+        failed = [answer for answer in answers if isinstance(answer, StepFailed)]
+        can_go_on = self._can_meet_again and any(answer.too_large for answer in failed)
+        return bool(failed) and not can_go_on
 
-def _is_broken(answers: Sequence[FromRank]) -> bool:
-    """A rank failed, and not for want of memory: then the others come to the next exchange in
-    their own time, leave the step there, and are needed again."""
-    failed = [answer for answer in answers if isinstance(answer, StepFailed)]
-    return bool(failed) and not any(answer.too_large for answer in failed)
+    @property
+    def _can_meet_again(self) -> bool:
+        """Not ranks that share heads: the model itself holds on to their process groups."""
+        return self._config.tensor_parallel == 1
 
 
 def _agreed(step: Step, answers: Sequence[FromRank]) -> StepDone:

@@ -14,7 +14,6 @@ import torch.distributed as dist
 from engines.config import EngineConfig
 from engines.gang.messages import Decode, Open, Prefill, Step, StepDone
 from engines.gang.order import RankOrder
-from engines.gang.runner import StepTooLarge
 from engines.local.executor import Executor
 from engines.local.placement import Shares
 from engines.local.ring import RingGroup
@@ -101,13 +100,7 @@ class RingRunner:
 
     def run(self, step: Step, cancelled: Callable[[int], bool]) -> StepDone:
         self._before = [Before.of(sequence) for sequence in self._touched(step)]
-        try:
-            return self._executor.run(step, cancelled)
-        except StepTooLarge as error:
-            if self._membership.tensor_parallel > 1:
-                # The model's own hooks hold the old mesh, so this rank cannot join another.
-                raise RuntimeError(str(error)) from error
-            raise
+        return self._executor.run(step, cancelled)
 
     def close(self, sequence_id: int) -> None:
         self._executor.close(sequence_id)

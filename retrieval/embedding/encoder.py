@@ -1,10 +1,10 @@
 """A BERT encoder whose linear layers multiply bytes; knows one family of models and no texts.
 
 Windows of a batch lie one behind the other without padding; attention takes them one at a time, as
-two bfloat16 products that stay in a core's own cache. Weights have one scale per output, activations
-one per row (see `kernels`). Where a norm feeds a layer, its channels are first divided by what
-makes some of them large and the weights multiplied by it (SmoothQuant, arXiv 2211.10438): MiniLM's
-few outlier channels would otherwise leave the others no precision.
+two bfloat16 products that stay in a core's own cache. Weights have one scale per output,
+activations one per row (see `kernels`). Where a norm feeds a layer, its channels are first divided
+by what makes some of them large and the weights multiplied by it (SmoothQuant, arXiv 2211.10438):
+MiniLM's few outlier channels would otherwise leave the others no precision.
 
 Shapes as in `kernels`: T tokens, D hidden width, M inner width, L and P tokens of a window without
 and with padding, H heads, E width of a head.
@@ -13,6 +13,7 @@ and with padding, H heads, E width of a head.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import cast
 
 import numpy as np
 import torch
@@ -109,7 +110,7 @@ class ByteEncoder:
     def build(cls, bert: BertModel, peaks: Peaks) -> "ByteEncoder":
         """Copies what it needs of the layers, so that they can be dropped."""
         with torch.inference_mode():
-            return cls(bert, [_layer(one, peaks) for one in bert.encoder.layer])
+            return cls(bert, [_layer(one, peaks) for one in layers_of(bert)])
 
     def mean_vectors(self, windows: Sequence[Sequence[int]]) -> Floats:
         """The mean over each window's tokens of the last layer: [windows, D], in order."""
@@ -164,6 +165,11 @@ def bits_of(tensor: Tensor) -> Bits:
     """A contiguous bfloat16 tensor's own memory."""
     bits: Bits = tensor.view(torch.uint16).numpy()
     return bits
+
+
+def layers_of(bert: BertModel) -> "list[BertLayer]":
+    """torch's ModuleList does not say what it holds."""
+    return cast("list[BertLayer]", list(bert.encoder.layer))
 
 
 def _layer(layer: BertLayer, peaks: Peaks) -> _Layer:

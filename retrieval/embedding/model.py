@@ -24,22 +24,22 @@ class EmbeddingModel:
     def __init__(self, folder: Path, config: EmbedderConfig) -> None:
         transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
         transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        self._model = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
-        dimension = self._model.get_embedding_dimension()
-        model_tokens = self._model.max_seq_length
+        model = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
+        dimension = model.get_embedding_dimension()
+        model_tokens = model.max_seq_length
         if dimension is None or model_tokens is None:
             raise ValueError(f"{folder} does not say its dimension and its longest text")
         self.dimension = dimension
         self._window_tokens = min(config.window_tokens or model_tokens, model_tokens)
-        self._tokenizer = self._model.tokenizer
+        self._tokenizer = model.tokenizer
         self._tokenizing = threading.Lock()
-        self._bytes = byte_encoder(self._model, config.dtype)
+        self._bytes = byte_encoder(model, config.dtype)
+        self._model = model if self._bytes is None else None
         if self._bytes is not None:
-            self._model = None
             self.precision = "int8"
         else:
             dtype = float_type(config.dtype)
-            self._model.to(dtype)
+            model.to(dtype)
             self.precision = str(dtype).removeprefix("torch.")
 
     def windows(self, texts: Sequence[str]) -> tuple[list[Window], list[int]]:
@@ -59,6 +59,7 @@ class EmbeddingModel:
         """One vector for each window, in order; quickest when neighbours are about as long."""
         if self._bytes is not None:
             return self._bytes.mean_vectors(windows)
+        assert self._model is not None
         with torch.inference_mode():
             with self._tokenizing:
                 padded = self._tokenizer.pad({"input_ids": list(windows)}, return_tensors="pt")

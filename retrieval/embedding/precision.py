@@ -16,7 +16,7 @@ from transformers import BertModel
 
 from retrieval.config import EmbedderDtype
 from retrieval.embedding.calibration import MEASURED, PROVED
-from retrieval.embedding.encoder import ByteEncoder, Peaks
+from retrieval.embedding.encoder import ByteEncoder, Peaks, layers_of
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ def _peaks(model: SentenceTransformer, bert: BertModel) -> Peaks:
 
     watched = [
         module
-        for layer in bert.encoder.layer
+        for layer in layers_of(bert)
         for module in (layer.attention.self.query, layer.intermediate.dense)
     ]
     hooks = [module.register_forward_pre_hook(watch) for module in watched]
