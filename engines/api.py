@@ -19,8 +19,33 @@ class Attention(StrEnum):
 
 
 class FinishReason(StrEnum):
+    """The last two are said only by engines that read chat."""
+
     STOP = "stop"
     LENGTH = "length"
+    TOOL_CALLS = "tool_calls"
+    CONTENT_FILTER = "content_filter"
+
+
+class Reads(StrEnum):
+    """What an engine takes as its prompt: token ids, or OpenAI's chat messages."""
+
+    IDS = "ids"
+    CHAT = "chat"
+
+
+class GrammarKind(StrEnum):
+    JSON_OBJECT = "json_object"
+    JSON_SCHEMA = "json_schema"
+    REGEX = "regex"
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """What an answer must be. `source` is the JSON schema or the expression; "" for any object."""
+
+    kind: GrammarKind
+    source: str = ""
 
 
 class EngineStatus(StrEnum):
@@ -74,6 +99,13 @@ class GenerateRequest:
     """Scheduling class: priority, default or flex."""
     n: int = 1
     """Answers to one reading of the prompt; answer i is drawn with seed + i."""
+    grammar: Grammar | None = None
+    """Tokens that would leave it are never drawn; EngineRefused if it cannot be compiled."""
+    cache_key: str = ""
+    """Whose KV may be reused: tenant and session. KV is never shared between different keys."""
+    chat: Mapping[str, object] | None = None
+    """The same prompt as a body of OpenAI's chat API, for engines that read chat; its `messages`,
+    `tools` and `response_format` say what ids cannot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +156,28 @@ class TokenEvent:
     index: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class TextEvent:
+    """More of an answer from an engine that speaks text instead of ids."""
+
+    text: str
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallEvent:
+    """A piece of tool call number `call` from an engine that reads chat.
+
+    `id` and `name` come with its first piece; `arguments` are to be joined.
+    """
+
+    call: int
+    arguments: str
+    id: str | None = None
+    name: str | None = None
+    index: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerEndEvent:
     """One of several answers is complete; not sent when the request asks for one."""
@@ -149,7 +203,15 @@ class FinishEvent:
     decode_s: float
 
 
-Event = ProgressEvent | AttendedEvent | TokenEvent | AnswerEndEvent | FinishEvent
+Event = (
+    ProgressEvent
+    | AttendedEvent
+    | TokenEvent
+    | TextEvent
+    | ToolCallEvent
+    | AnswerEndEvent
+    | FinishEvent
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +243,7 @@ class EngineInfo:
     kv_budget_tokens: int
     tokenizer_digest: str
     load: EngineLoad = field(default_factory=EngineLoad)
+    reads: Reads = Reads.IDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

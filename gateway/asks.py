@@ -22,7 +22,8 @@ class Turn:
 class Ask:
     """`allow_fallback` is already resolved: true for `auto` unless the caller said otherwise.
 
-    `vector_store_ids` are searched beside what came with the request.
+    `vector_store_ids` are searched beside what came with the request. `cache_key` is the
+    caller's name for a session whose KV is reused; it means nothing outside `tenant`.
     """
 
     model: str
@@ -38,6 +39,8 @@ class Ask:
     stream: bool = False
     include_usage: bool = False
     metadata: Mapping[str, str] = field(default_factory=dict)
+    tenant: str = "local"
+    cache_key: str = ""
 
     @property
     def num_text_bytes(self) -> int:

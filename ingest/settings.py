@@ -56,7 +56,7 @@ class IngestSettings:
     parse_max_chars: int = 64_000_000
     chunk_chars: int = 1_000
     parent_chars: int = 2_500
-    inline_embedded: int = 128
+    inline_embedded: int = 64
     inline_cache_bytes: int = 512 << 20
 
     def __post_init__(self) -> None:

@@ -4,6 +4,7 @@ The formula and its constants are Lucene's, so scores agree with LanceDB's and O
 Own code rather than a library: sixty lines of numpy, and the stores' oracle must not drift.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -45,6 +46,12 @@ class LexicalIndex:
             for terms in term_lists
         ]
         return _index(flat, dict(ids))
+
+    def rarity(self, term: str) -> float:
+        """The inverse document frequency in its scores; highest for a term that no text holds."""
+        term_id = self.term_ids.get(term)
+        holding = 0 if term_id is None else int(self.starts[term_id + 1] - self.starts[term_id])
+        return math.log1p((self.num_texts - holding + 0.5) / (holding + 0.5))
 
     def scores(self, terms: Iterable[str]) -> NDArray[np.float32]:
         """BM25 of every text for the query; a repeated query term counts once per repeat."""

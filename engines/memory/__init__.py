@@ -4,7 +4,6 @@ from engines.memory.kv import kv_bytes_per_token
 from engines.memory.quantization import Quantization
 from engines.memory.ranks import (
     FORKER_BYTES,
-    RANK_BYTES,
     Layout,
     MemoryNeed,
     RankNeed,
@@ -12,6 +11,7 @@ from engines.memory.ranks import (
     fits,
     kv_budget_tokens,
     memory_need,
+    process_bytes,
     rank_need,
     ring_bytes,
     weight_bytes,
@@ -22,7 +22,6 @@ from engines.memory.weights import DTYPE_BYTES, model_bytes, num_parameters
 __all__ = [
     "DTYPE_BYTES",
     "FORKER_BYTES",
-    "RANK_BYTES",
     "Layout",
     "MemoryNeed",
     "ModelShape",
@@ -35,6 +34,7 @@ __all__ = [
     "memory_need",
     "model_bytes",
     "num_parameters",
+    "process_bytes",
     "rank_need",
     "ring_bytes",
     "shape_of",

@@ -7,10 +7,10 @@ from engines.memory.devices import Device, larger_than
 from engines.memory.kv import kv_bytes_per_token
 from engines.memory.ranks import (
     FORKER_BYTES,
-    RANK_BYTES,
     Layout,
     activation_bytes,
     is_mapped,
+    process_bytes,
     ring_bytes,
 )
 from engines.memory.shape import ModelShape
@@ -198,5 +198,5 @@ def _host_need(wish: Wish, ring: int) -> Need:
         kv=wish.kv_bytes,
         ring=ring * ring_bytes(wish.shape, layout),
         activations=ring * activation_bytes(wish.shape, layout),
-        runtime=FORKER_BYTES + ring * RANK_BYTES,
+        runtime=FORKER_BYTES + ring * process_bytes(wish.dtype),
     )

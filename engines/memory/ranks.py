@@ -17,9 +17,11 @@ FLOAT32_BYTES = 4
 FORKER_BYTES = 440 << 20
 """torch and transformers, imported once on the host and shared by its ranks (436 MiB seen)."""
 
-RANK_BYTES = 76 << 20
-"""What one rank writes beyond the shared imports: allocator, gloo, Python heap (about 40 MiB) and
-numba's compiled code with what of its state each rank changes."""
+RANK_BYTES = 40 << 20
+"""What one rank writes beyond the shared imports: allocator, gloo, Python heap."""
+
+KERNEL_BYTES = 36 << 20
+"""numba's compiled code, with what of its state each rank changes; only bfloat16 has such code."""
 
 KV_SHARE = 0.8
 """Share of the memory left over that KV may take when no budget is given. The rest is for what
@@ -93,6 +95,11 @@ def is_mapped(shape: ModelShape, layout: Layout) -> bool:
     return is_own and layout.tp == 1
 
 
+def process_bytes(dtype: str) -> int:
+    """One rank's own, before it holds anything of the model."""
+    return RANK_BYTES + (KERNEL_BYTES if dtype == "bfloat16" else 0)
+
+
 def weight_bytes(shape: ModelShape, config: EngineConfig) -> int:
     """Weights on one host: one mapped copy, or the part of every rank."""
     layout = Layout.of(config)
@@ -146,7 +153,7 @@ def rank_need(shape: ModelShape, config: EngineConfig, kv_tokens: int) -> RankNe
         kv=-(-kv // layout.tp),
         ring=ring_bytes(shape, layout),
         activations=activation_bytes(shape, layout),
-        process=RANK_BYTES,
+        process=process_bytes(layout.dtype),
         shared=FORKER_BYTES + (weights if is_shared else 0),
     )
 
@@ -157,7 +164,7 @@ def memory_need(shape: ModelShape, config: EngineConfig, kv_tokens: int) -> Memo
     return MemoryNeed(
         weights=weight_bytes(shape, config),
         activations=config.ranks * activation_bytes(shape, layout),
-        processes=FORKER_BYTES + config.ranks * RANK_BYTES,
+        processes=FORKER_BYTES + config.ranks * process_bytes(layout.dtype),
         kv=kv_tokens * kv_bytes_per_token(shape, layout.dtype),
         ring=config.ranks * ring_bytes(shape, layout),
     )

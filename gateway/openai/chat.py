@@ -155,6 +155,7 @@ def to_ask(body: ChatBody, *, seed: int) -> Ask:
         stream=bool(body.stream),
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
         metadata=body.metadata or {},
+        cache_key=body.prompt_cache_key or "",
     )
 
 

@@ -65,6 +65,7 @@ class Task:
             stop_ids=self.model.stop_ids,
             deadline_s=self.deadline_s,
             service_tier=self.ask.service_tier,
+            cache_key=f"{self.ask.tenant}/{self.ask.cache_key}",
         )
 
     def facts(

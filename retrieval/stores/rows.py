@@ -67,6 +67,8 @@ def plain(value: Attribute) -> Attribute:
 
 
 def _json_attributes(text: str) -> dict[str, Attribute]:
+    if text == "{}":
+        return {}
     found: dict[str, str | float | bool] = json.loads(text)
     return {bytes.fromhex(key[1:]).decode(): _typed(key, value) for key, value in found.items()}
 

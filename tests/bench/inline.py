@@ -5,9 +5,9 @@
 A synthetic case file with planted facts is the prompt. As the gateway does, it is segmented,
 rendered and counted with the bundled model's tokenizer, searched in a worker process over HTTP and
 packed; then the answer from the key is cited. `first_s` is the first question on a new document,
-`second_s` another question on the same one; of several documents the median. `cited` is the share
-of questions whose planted sentence is what is cited. Prints progress, then one JSON object on the
-last line.
+`second_s` the second, another one; of several documents the median. `cited` is the share of
+questions whose planted sentence is quoted; two-hop questions, whose answer shares no name with
+them, are beyond `retrieval` and not asked. Prints progress, then one JSON object on the last line.
 """
 
 import argparse
@@ -32,7 +32,14 @@ from gateway.routes.packing import Found, PackBudget, Packed, pack
 from gateway.routes.retrieval import MAX_QUERY_CHARS
 from ingest.api import InlineDocument, InlineSearch
 from ingest.library import LocalLibrary
-from ingest.synth.api import CaseFile, CaseRequest, EstimateCounter, Question, synthesize
+from ingest.synth.api import (
+    CaseFile,
+    CaseRequest,
+    EstimateCounter,
+    FactKind,
+    Question,
+    synthesize,
+)
 from tests.bench.worker_process import running_worker
 
 
@@ -116,11 +123,13 @@ async def main() -> None:
             gateway = Gateway(worker.library, model, load_policy(None))
             for run in range(args.runs):
                 case = await asyncio.to_thread(made, args.tokens, args.seed + run)
-                for number, question in enumerate(case.key.questions):
+                asked = [one for one in case.key.questions if one.kind is not FactKind.TWO_HOP]
+                for number, question in enumerate(asked):
                     timing, num_tokens, is_cited = await gateway.answer(
                         case.documents[0].text, question
                     )
-                    (firsts if number == 0 else seconds).append(timing.total_s)
+                    if number < 2:
+                        (firsts, seconds)[number].append(timing.total_s)
                     cited.append(is_cited)
                     report(number, num_tokens, timing, is_cited)
     figures = {

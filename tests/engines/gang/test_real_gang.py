@@ -24,7 +24,7 @@ from engines.models.catalog import default_model_dir
 from engines.wiring import build_supervisor
 from tests.engines.gang.scripted_gang import collect, rank_pids, running, tokens_of
 
-pytestmark = [pytest.mark.ranks, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(300)]
 
 PROMPT = array("i", [1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173] * 12)
 NUM_NEW = 8

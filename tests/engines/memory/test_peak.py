@@ -2,7 +2,6 @@
 
 import pytest
 
-from engines.memory import RANK_BYTES
 from tests.engines.memory.measuring import measured_ranks
 
 PROMPT_TOKENS = {"bfloat16": 2048, "float32": 1024}
@@ -20,5 +19,5 @@ def test_a_rank_takes_what_was_foretold_while_it_prefills(dtype: str) -> None:
         foretold = rank.need.private
         if dtype == "bfloat16":
             assert rank.private == pytest.approx(foretold, rel=0.1)
-        else:  # little but KV and the process itself, which alone may be a quarter off
-            assert rank.private == pytest.approx(foretold, abs=RANK_BYTES / 4)
+        else:  # little but KV and the process itself, of which 20 MiB may be off
+            assert rank.private == pytest.approx(foretold, abs=20 << 20)

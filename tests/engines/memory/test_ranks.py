@@ -12,7 +12,6 @@ from engines.api import TooLittleMemory
 from engines.config import EngineConfig
 from engines.memory import (
     FORKER_BYTES,
-    RANK_BYTES,
     Layout,
     activation_bytes,
     fits,
@@ -20,6 +19,7 @@ from engines.memory import (
     kv_bytes_per_token,
     memory_need,
     num_parameters,
+    process_bytes,
     rank_need,
     ring_bytes,
     shape_of,
@@ -122,7 +122,7 @@ def test_a_given_budget_is_kept_or_refused_with_both_numbers() -> None:
     with pytest.raises(TooLittleMemory) as refused:
         kv_budget_tokens(shape, asked, available_bytes=1 << 30)
     assert refused.value.available_bytes == 1 << 30
-    assert refused.value.needed_bytes > 538_000_000 + FORKER_BYTES + 2 * RANK_BYTES
+    assert refused.value.needed_bytes > 538_000_000 + FORKER_BYTES + 2 * process_bytes("bfloat16")
     assert str(refused.value).startswith("m needs 1.")
 
 
@@ -151,4 +151,7 @@ def test_every_part_of_the_need_grows_with_what_it_depends_on() -> None:
     wider = memory_need(shape, config(prefill_chunk_tokens=1024), 1000)
     assert wider.activations > small.activations
     assert wider.ring == 2 * small.ring
-    assert memory_need(shape, config(ranks=3), 1000).processes == small.processes + RANK_BYTES
+    third = memory_need(shape, config(ranks=3, dtype="bfloat16"), 1000).processes
+    second = memory_need(shape, config(dtype="bfloat16"), 1000).processes
+    assert third == second + process_bytes("bfloat16")
+    assert second > small.processes
