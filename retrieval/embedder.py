@@ -53,9 +53,7 @@ class LocalEmbedder:
         from retrieval.embedding.model import EmbeddingModel
 
         model = EmbeddingModel(folder, config)
-        lanes = Lanes(
-            config.lanes or len(os.sched_getaffinity(0)), prepare=partial(torch.set_num_threads, 1)
-        )
+        lanes = Lanes(config.lanes or len(os.sched_getaffinity(0)), prepare=_use_one_thread)
         num_threads = torch.get_num_threads()
         lanes.start()
         # What a lane sets for itself is also what threads begun later start with.
@@ -70,6 +68,10 @@ class LocalEmbedder:
     @property
     def dimension(self) -> int:
         return self._model.dimension
+
+    @property
+    def window_tokens(self) -> int:
+        return self._model.window_tokens
 
     @property
     def precision(self) -> str:
@@ -95,6 +97,15 @@ class LocalEmbedder:
         return [array("f", row.tobytes()) for row in unit(sums)]
 
 
+def _use_one_thread() -> None:
+    """Of torch, for the calling thread. A thread's first parallel operation, or first question for
+    the number of its threads, takes the process's number; so it is asked before it is set."""
+    import torch
+
+    torch.get_num_threads()
+    torch.set_num_threads(1)
+
+
 class FakeEmbedder:
     """An `Embedder` for tests: texts that share terms are near, and nothing is loaded."""
 
@@ -109,6 +120,10 @@ class FakeEmbedder:
     @property
     def dimension(self) -> int:
         return self._dimension
+
+    @property
+    def window_tokens(self) -> int:
+        return 256
 
     async def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         return [self._vector(text) for text in texts]
