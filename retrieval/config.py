@@ -47,6 +47,9 @@ class EmbedderConfig:
 class StoreConfig:
     """How an embedded index is kept."""
 
+    scan_index_min_rows: int = 1_000
+    """Chunks from which vectors are also kept apart from their texts, for an exact scan."""
+
     ann_min_rows: int = 200_000
     """Chunks from which vectors get an approximate index: up to here a full scan of 384 float32
     reads at most 300 MB, about 0.1 s from the page cache, and is exact."""
@@ -61,7 +64,7 @@ class StoreConfig:
     """Commits after which fragments are compacted whatever their size."""
 
     def __post_init__(self) -> None:
-        if min(self.ann_min_rows, self.optimize_commits) < 1:
+        if min(self.scan_index_min_rows, self.ann_min_rows, self.optimize_commits) < 1:
             raise ValueError("row and commit counts must be positive")
         if not 0 <= self.optimize_share <= 1:
             raise ValueError(f"optimize_share must be in [0, 1], not {self.optimize_share}")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import lancedb
 import pyarrow as pa
-from lancedb.index import FTS, Bitmap, BTree, IvfPq
+from lancedb.index import FTS, Bitmap, BTree, IvfFlat, IvfPq
 from lancedb.query import MatchQuery
 
 from retrieval.analyzer import ANALYZER_VERSION
@@ -63,6 +63,7 @@ class LanceStore:
         self._config = config
         self._lock = asyncio.Lock()
         self._has_indexes = False
+        self._refines = False
         self._num_commits = 0
 
     @classmethod
@@ -145,7 +146,9 @@ class LanceStore:
 
     async def _vector(self, query: StoreQuery, scope: str) -> list[Hit]:
         search = self._table.query().nearest_to(list(query.vector)).distance_type("cosine")
-        found = search.refine_factor(_REFINE).where(scope).limit(query.num_candidates)
+        if self._refines:
+            search = search.refine_factor(_REFINE)
+        found = search.where(scope).limit(query.num_candidates)
         rows = await found.select([*_HIT_COLUMNS, "_distance"]).to_arrow()
         return _hits(rows, "_distance", lambda distance: 1.0 - distance)
 
@@ -170,14 +173,21 @@ class LanceStore:
         self._num_commits += 1
         if not await self._ensure_indexes():
             return
-        await self._ensure_vector_index()
         stats = await self._table.index_stats(_TEXT_INDEX)
         assert stats is not None
         allowed = self._config.optimize_share * stats.num_indexed_rows
         is_stale = stats.num_unindexed_rows > allowed
         if is_stale or self._num_commits >= self._config.optimize_commits:
+            await self._drop_worn_scan_index()
             await self._table.optimize(cleanup_older_than=_KEEP_VERSIONS)
             self._num_commits = 0
+        await self._ensure_vector_index()
+
+    async def _drop_worn_scan_index(self) -> None:
+        """Every folding adds a part to it, and fragments of different parts cannot be compacted."""
+        stats = await self._table.index_stats(_SCAN_INDEX)
+        if stats is not None and (stats.num_indices or 0) >= _MAX_SCAN_PARTS:
+            await self._table.drop_index(_SCAN_INDEX)
 
     async def _ensure_indexes(self) -> bool:
         """Build the indexes once there are rows: on an empty table full text stays empty."""
@@ -188,23 +198,39 @@ class LanceStore:
                 return False
             for name, (column, config) in missing.items():
                 await self._table.create_index(column, config=config, name=name)
+            self._refines = _ANN_INDEX in names
             self._has_indexes = True
         return True
 
     async def _ensure_vector_index(self) -> None:
-        if await self._table.count_rows() < self._config.ann_min_rows:
-            return
+        """Keep vectors side by side once they are many, and search them approximately once they
+        are too many to be read for every question."""
         names = {index.name for index in await self._table.list_indices()}
-        if _VECTOR_INDEX not in names:
-            logger.info("building the vector index", extra={"min_rows": self._config.ann_min_rows})
+        num_rows = await self._table.count_rows()
+        if num_rows >= self._config.ann_min_rows and _ANN_INDEX not in names:
+            logger.info("building the vector index", extra={"rows": num_rows})
             await self._table.create_index(
-                "vector", config=IvfPq(distance_type="cosine"), name=_VECTOR_INDEX
+                "vector", config=IvfPq(distance_type="cosine"), name=_ANN_INDEX
             )
+            if _SCAN_INDEX in names:
+                await self._table.drop_index(_SCAN_INDEX)
+            names.add(_ANN_INDEX)
+        elif num_rows >= self._config.scan_index_min_rows and not names & {_SCAN_INDEX, _ANN_INDEX}:
+            await self._table.create_index("vector", config=_SCAN_CONFIG, name=_SCAN_INDEX)
+        self._refines = _ANN_INDEX in names
 
 
 _HIT_COLUMNS = (*CHUNK_FIELDS, "vector")
 _TEXT_INDEX = "terms_text"
-_VECTOR_INDEX = "vector_ann"
+_ANN_INDEX = "vector_ann"
+_SCAN_INDEX = "vector_scan"
+_SCAN_CONFIG = IvfFlat(distance_type="cosine", num_partitions=1)
+"""One partition, so the search stays exact: it only reads vectors that lie side by side, which
+takes 5 instead of 10 ms of processor time for 10,000."""
+
+_MAX_SCAN_PARTS = 8
+"""Making the index anew takes 0.2 s for 10,000 vectors, each part of it 0.4 ms of a search."""
+
 _TEXT_CONFIG = FTS(
     base_tokenizer="whitespace",
     lower_case=False,

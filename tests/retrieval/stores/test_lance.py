@@ -89,6 +89,30 @@ async def test_a_large_index_searches_vectors_approximately(tmp_path: Path) -> N
     await store.aclose()
 
 
+async def test_vectors_kept_apart_are_searched_exactly_and_stay_few_parts(tmp_path: Path) -> None:
+    config = StoreConfig(scan_index_min_rows=50, optimize_commits=1)
+    store = await LanceStore.open(tmp_path, EMBEDDER, config)
+    for number in range(25):
+        await write(store, f"doc{number}", 7)
+        if number % 5 == 4:
+            await store.delete(f"doc{number}")
+    stats = await store._table.index_stats("vector_scan")
+    assert stats is not None
+    assert 1 <= (stats.num_indices or 0) <= 8
+    texts = [
+        f"codeword{n} in doc{number}" for number in range(25) if number % 5 != 4 for n in range(7)
+    ]
+    [wanted, *vectors] = await EMBEDDER.embed(["codeword3 in doc7", *texts])
+    exact = sorted(
+        (sum(a * b for a, b in zip(wanted, one, strict=True)) for one in vectors), reverse=True
+    )
+    documents = [f"doc{number}" for number in range(25)]
+    found = (await ask(store, "codeword3 in doc7", *documents)).vector
+    assert [hit.score for hit in found] == pytest.approx(exact[: len(found)], abs=1e-5)
+    assert len(found) == 100
+    await store.aclose()
+
+
 async def test_concurrent_writes_and_searches_lose_nothing(tmp_path: Path) -> None:
     config = StoreConfig(optimize_commits=3)
     store = await LanceStore.open(tmp_path, EMBEDDER, config)
