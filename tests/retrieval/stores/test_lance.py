@@ -15,6 +15,7 @@ from tests.retrieval.chunks import chunk, embedded
 
 EMBEDDER = FakeEmbedder()
 BATCH = 20
+NUM_DOCUMENTS = 12
 
 
 async def ask(store: LanceStore, query: str, *document_ids: str) -> Candidates:
@@ -90,9 +91,9 @@ async def test_a_large_index_searches_vectors_approximately(tmp_path: Path) -> N
 
 
 async def test_vectors_kept_apart_are_searched_exactly_and_stay_few_parts(tmp_path: Path) -> None:
-    config = StoreConfig(scan_index_min_rows=50, optimize_commits=1)
+    config = StoreConfig(scan_index_min_rows=14, optimize_commits=1)
     store = await LanceStore.open(tmp_path, EMBEDDER, config)
-    for number in range(25):
+    for number in range(NUM_DOCUMENTS):
         await write(store, f"doc{number}", 7)
         if number % 5 == 4:
             await store.delete(f"doc{number}")
@@ -100,16 +101,19 @@ async def test_vectors_kept_apart_are_searched_exactly_and_stay_few_parts(tmp_pa
     assert stats is not None
     assert 1 <= (stats.num_indices or 0) <= 8
     texts = [
-        f"codeword{n} in doc{number}" for number in range(25) if number % 5 != 4 for n in range(7)
+        f"codeword{n} in doc{number}"
+        for number in range(NUM_DOCUMENTS)
+        if number % 5 != 4
+        for n in range(7)
     ]
     [wanted, *vectors] = await EMBEDDER.embed(["codeword3 in doc7", *texts])
     exact = sorted(
         (sum(a * b for a, b in zip(wanted, one, strict=True)) for one in vectors), reverse=True
     )
-    documents = [f"doc{number}" for number in range(25)]
+    documents = [f"doc{number}" for number in range(NUM_DOCUMENTS)]
     found = (await ask(store, "codeword3 in doc7", *documents)).vector
     assert [hit.score for hit in found] == pytest.approx(exact[: len(found)], abs=1e-5)
-    assert len(found) == 100
+    assert len(found) == len(texts)
     await store.aclose()
 
 
