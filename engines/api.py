@@ -38,11 +38,15 @@ class GrammarKind(StrEnum):
     JSON_OBJECT = "json_object"
     JSON_SCHEMA = "json_schema"
     REGEX = "regex"
+    LARK = "lark"
 
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """What an answer must be. `source` is the JSON schema or the expression; "" for any object."""
+    """What an answer must be. `source` is the JSON schema or the expression; "" for any object.
+
+    Lark is the dialect of llguidance; JSON schemas may stand inside it.
+    """
 
     kind: GrammarKind
     source: str = ""
@@ -100,12 +104,14 @@ class GenerateRequest:
     n: int = 1
     """Answers to one reading of the prompt; answer i is drawn with seed + i."""
     grammar: Grammar | None = None
-    """Tokens that would leave it are never drawn; EngineRefused if it cannot be compiled."""
+    """Tokens that would leave it are never drawn; GrammarRefused if it cannot be compiled."""
     cache_key: str = ""
     """Whose KV may be reused: tenant and session. KV is never shared between different keys."""
     chat: Mapping[str, object] | None = None
     """The same prompt as a body of OpenAI's chat API, for engines that read chat; its `messages`,
     `tools` and `response_format` say what ids cannot."""
+    traceparent: str = ""
+    """W3C's header of the trace that this belongs to; empty where nobody traces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +163,25 @@ class TokenEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class TextLogprob:
+    """A token by its text and bytes, from an engine that tells no ids."""
+
+    text: str
+    token_bytes: tuple[int, ...]
+    logprob: float
+    top: tuple["TextLogprob", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TextEvent:
-    """More of an answer from an engine that speaks text instead of ids."""
+    """More of an answer from an engine that speaks text instead of ids.
+
+    `tokens` are those of the text when logprobs were asked for; they may run ahead of it.
+    """
 
     text: str
     index: int = 0
+    tokens: tuple[TextLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,6 +331,10 @@ class RequestExpired(EngineError):
 
 class EngineRefused(EngineError):
     """The engine understood the request and will not run it; the message says why."""
+
+
+class GrammarRefused(EngineRefused):
+    """The request's grammar cannot be compiled, or is too large; the message says why."""
 
 
 class ModelMissing(EngineError):

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from random import Random
 
 from engines.api import (
     AnswerEndEvent,
@@ -33,6 +34,7 @@ from engines.api import (
     TokenizerFiles,
     TokenLogprob,
 )
+from engines.grammar import Grammars
 
 START_ID, END_ID = 256, 257
 MAX_ANSWERS = 8
@@ -42,12 +44,38 @@ CHATML = (
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
+CLOSING = b'"]},'
+
 Script = Callable[[GenerateRequest], Sequence[int]]
 
 
 def byte_ids(text: str) -> list[int]:
     """The fake tokenizer's ids of a text without special tokens."""
     return list(text.encode())
+
+
+def obey(seed: int) -> Script:
+    """Answer with random tokens that the request's grammar allows, until it is complete: others
+    for every seed of the request too.
+
+    Where an answer may end it does; of the rest, a character that ends something goes first half
+    of the time, or random texts would hardly ever end.
+    """
+
+    def script(request: GenerateRequest) -> Sequence[int]:
+        assert request.grammar is not None, "a grammar to obey"
+        rng = Random(f"{seed}/{request.sampling.seed}")
+        follower = Grammars(byte_tokenizer(), END_ID + 1).follower(request.grammar)
+        answer: list[int] = []
+        while END_ID not in answer and len(answer) < request.max_new_tokens:
+            mask = follower.allowed(answer)
+            assert mask is not None, "the grammar goes on"
+            allowed = [i for i in range(END_ID + 1) if mask[i // 8] >> i % 8 & 1]
+            ends = [i for i in allowed if i == END_ID or i in CLOSING]
+            answer.append(rng.choice(ends if ends and rng.random() < 0.5 else allowed))
+        return answer
+
+    return script
 
 
 def say(text: str) -> Script:
@@ -80,6 +108,7 @@ class FakeEngine:
         self._script = script or say("Hello from the fake engine.")
         self._settings = settings or FakeSettings()
         self._tokenizer = byte_tokenizer()
+        self._grammars = Grammars(self._tokenizer, END_ID + 1)
         self._running = 0
         self.requests: list[GenerateRequest] = []
         self.finished: list[str] = []
@@ -107,6 +136,8 @@ class FakeEngine:
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
         self._check(request)
+        if request.grammar is not None:
+            self._grammars.check(request.grammar)
         self.requests.append(request)
         self._running += 1
         book = self.aborted
@@ -146,15 +177,12 @@ class FakeEngine:
             yield AttendedEvent((AttendedSpan(0, max(1, request.question_start), 1.0),), 1.0)
         first_s = time.monotonic()
         num_sent = 0
-        for index in range(request.n):
-            async for event in self._tokens(request, index):
-                if isinstance(event, AnswerEndEvent):
-                    end = event
-                else:
-                    yield event
-            num_sent += end.completion_tokens
-            if request.n > 1:
-                yield end
+        async for event in _in_turn([self._tokens(request, i) for i in range(request.n)]):
+            if isinstance(event, AnswerEndEvent):
+                end = event
+                num_sent += end.completion_tokens
+            if request.n > 1 or not isinstance(event, AnswerEndEvent):
+                yield event
         yield FinishEvent(
             reason=end.reason,
             prompt_tokens=num_prompt,
@@ -167,7 +195,8 @@ class FakeEngine:
 
     async def _tokens(self, request: GenerateRequest, index: int) -> AsyncGenerator[Event, None]:
         num_sent, reason = 0, FinishReason.STOP
-        for token in self._script(request):
+        sampling = replace(request.sampling, seed=request.sampling.seed + index)
+        for token in self._script(replace(request, sampling=sampling)):
             await self._work(request, self._settings.token_delay_s)
             if self._settings.failure and num_sent >= self._settings.fails_after:
                 raise self._settings.failure
@@ -185,6 +214,17 @@ class FakeEngine:
         await asyncio.sleep(max(0.0, min(delay_s, left_s)))
         if left_s <= delay_s:
             raise RequestExpired("the deadline passed before the answer was finished")
+
+
+async def _in_turn(answers: list[AsyncGenerator[Event, None]]) -> AsyncGenerator[Event, None]:
+    """One event of each answer after the other, as a gang that decodes them together."""
+    while answers:
+        for answer in list(answers):
+            event = await anext(answer, None)
+            if event is None:
+                answers.remove(answer)
+            else:
+                yield event
 
 
 def _token(token: int, request: GenerateRequest) -> TokenEvent:

@@ -1,15 +1,27 @@
 """What happens while a prompt is answered, as values: the gateway's inner language.
 
-Knows no wire format. Every answer yields one Opened, any number of Progress and Said,
-and ends with one Answered; when a route is given up, a further Opened follows.
+Knows no wire format. Every answer yields one Opened, any number of Progress, Said and Called,
+a ChoiceEnded for each of its choices, and ends with one Answered; when a route is given up, a
+further Opened follows. `index` tells the choices apart: several answers to one prompt.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from engines.api import FinishReason
+from gateway.api import CountKind
 from gateway.citations import Citation
 from gateway.routing import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundPassage:
+    """A passage of a file that a vector store gave, whether or not it was read."""
+
+    file_id: str
+    filename: str
+    score: float
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +37,13 @@ class Facts:
     recall: float | None = None
     evidence: float | None = None
     citations: tuple[Citation, ...] = ()
+    method: str | None = None
+    """How the route was taken when not as its name says: map_reduce."""
     timing_ms: Mapping[str, float] = field(default_factory=dict)
+    count_kind: CountKind = CountKind.EXACT
+    query: str = ""
+    found: tuple[FoundPassage, ...] = ()
+    """What was searched for, and what the vector stores gave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +75,25 @@ class Said:
 
     text: str
     tokens: tuple[SpelledToken, ...] = ()
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Called:
+    """A piece of the choice's tool call number `call`: `id` and `name` come with the first, the
+    `arguments` of all are to be joined."""
+
+    call: int
+    arguments: str
+    id: str | None = None
+    name: str | None = None
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoiceEnded:
+    index: int
+    reason: FinishReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +107,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
+    """`reason` is that of the choice that ended last."""
+
     reason: FinishReason
     usage: Usage
     facts: Facts
 
 
-AnswerEvent = Opened | Progress | Said | Answered
+AnswerEvent = Opened | Progress | Said | Called | ChoiceEnded | Answered

@@ -14,6 +14,13 @@ class Route(StrEnum):
     FULL = "full"
 
 
+class CountKind(StrEnum):
+    """Whether tokens were counted by the model's own tokenizer."""
+
+    EXACT = "exact"
+    ESTIMATED = "estimated"
+
+
 class Fidelity(StrEnum):
     """What the caller asks for: a route, or `auto` to leave the choice to the policy."""
 
@@ -104,6 +111,14 @@ class RouteForbidden(GatewayError):
 
 class TemplateRefused(GatewayError):
     """The model's chat template does not accept these messages."""
+
+
+class Draining(GatewayError):
+    """The gateway stops; another replica, or the next process, will answer."""
+
+    def __init__(self) -> None:
+        super().__init__("This gateway is shutting down; send the request again.")
+        self.retry_after_s = 2
 
 
 class ClientLeft(GatewayError):

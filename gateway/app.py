@@ -1,31 +1,48 @@
 """The gateway as an ASGI app over given parts; nothing happens at import."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cache, partial
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from engines.api import EngineError
+from gateway.admin.access import AdminDoor
 from gateway.api import GatewayError, InvalidRequest
-from gateway.auth import Caller, KeyRing
+from gateway.auth import Door
+from gateway.batches.calls import CALLER
 from gateway.chat import ChatService
+from gateway.completions import CompletionService
+from gateway.drain import DrainLayer
 from gateway.edge import Edge
+from gateway.embeddings import EmbeddingsService
+from gateway.endpoints.admin import admin_router
+from gateway.endpoints.batches import batches_router
 from gateway.endpoints.chat import chat_router
+from gateway.endpoints.completions import completions_router
+from gateway.endpoints.embeddings import embeddings_router
 from gateway.endpoints.files import files_router
 from gateway.endpoints.health import health_router
 from gateway.endpoints.metrics import metrics_router
 from gateway.endpoints.models import models_router
+from gateway.endpoints.responses import responses_router
+from gateway.endpoints.tokenize import tokenize_router
 from gateway.endpoints.uploads import uploads_router
 from gateway.endpoints.vector_stores import vector_stores_router
 from gateway.endpoints.vector_stores_batches import vector_stores_batches_router
 from gateway.endpoints.vector_stores_files import vector_stores_files_router
-from gateway.engine_view import EngineView
+from gateway.engine_view import EngineViews
 from gateway.openai.errors import ErrorBody, ErrorObject
+from gateway.openapi.document import document_of
 from gateway.parts import Parts
 from gateway.planner import Planner
 from gateway.replies import error_response, json_response
+from gateway.responses.service import ResponsesService
 from gateway.routes.task import Means
+from gateway.tenancy import current
+from gateway.tenancy.accounts import Accounts
+from gateway.tenancy.api import Tab
 from ingest.api import IngestError
 from retrieval.api import RetrievalError
 
@@ -33,21 +50,37 @@ from retrieval.api import RetrievalError
 def create_app(parts: Parts) -> FastAPI:
     planner = _planner(parts)
     app = FastAPI(title="Ringway", docs_url=None, redoc_url=None, redirect_slashes=False)
-    keyed = [Depends(_caller(parts.keys))]
-    app.include_router(chat_router(parts, ChatService(parts, planner)), dependencies=keyed)
-    app.include_router(models_router(parts, planner), dependencies=keyed)
+    door = Door(parts.keys, parts.issued, clock=parts.clock)
+    keyed = [Depends(_admitted(door, parts.accounts))]
+    chat = ChatService(parts, planner)
+    app.include_router(chat_router(parts, chat), dependencies=keyed)
+    completions = CompletionService(chat, planner)
+    app.include_router(completions_router(parts, completions), dependencies=keyed)
+    responses = ResponsesService(parts, chat)
+    app.include_router(responses_router(parts, responses), dependencies=keyed)
+    embeddings = EmbeddingsService(parts)
+    app.include_router(embeddings_router(parts, embeddings), dependencies=keyed)
+    if parts.batches is not None:
+        app.include_router(batches_router(parts, parts.batches), dependencies=keyed)
+    app.include_router(models_router(parts, planner, embeddings), dependencies=keyed)
+    app.include_router(tokenize_router(parts, planner), dependencies=keyed)
     app.include_router(files_router(parts), dependencies=keyed)
     app.include_router(uploads_router(parts), dependencies=keyed)
     app.include_router(vector_stores_router(parts), dependencies=keyed)
     app.include_router(vector_stores_files_router(parts), dependencies=keyed)
     app.include_router(vector_stores_batches_router(parts), dependencies=keyed)
+    app.include_router(admin_router(parts.board, parts.shapes, AdminDoor(parts.admin_key)))
     app.include_router(health_router(parts, planner))
     app.include_router(metrics_router(parts))
     for kind in (GatewayError, EngineError, IngestError, RetrievalError):
         app.add_exception_handler(kind, _fault)
     app.add_exception_handler(HTTPException, _http_fault)
     app.add_exception_handler(RequestValidationError, _parameter_fault)
-    app.add_middleware(Edge, new_id=parts.new_id)
+    needs_key = not parts.keys.is_open or parts.issued is not None
+    document = partial(document_of, app, needs_key=needs_key)
+    app.openapi = cache(document)  # type: ignore[method-assign]
+    app.add_middleware(DrainLayer, drain=parts.drain)
+    app.add_middleware(Edge, new_id=parts.new_id, tracing=parts.tracing)
     return app
 
 
@@ -58,15 +91,27 @@ def _planner(parts: Parts) -> Planner:
         policy=parts.policy,
         monotonic=parts.monotonic,
     )
-    view = EngineView(parts.engine, monotonic=parts.monotonic)
-    return Planner(view=view, means=means, metrics=parts.metrics)
+    views = EngineViews(parts.engine, parts.models, monotonic=parts.monotonic)
+    return Planner(
+        views=views,
+        means=means,
+        metrics=parts.metrics,
+        board=parts.board,
+        accounts=parts.accounts,
+        shapes=parts.shapes,
+    )
 
 
-def _caller(keys: KeyRing) -> Callable[[Request], Caller]:
-    def caller(request: Request) -> Caller:
-        return keys.caller(request.headers.get("authorization"))
+def _admitted(door: Door, accounts: Accounts) -> Callable[[Request], Awaitable[None]]:
+    async def admitted(request: Request) -> None:
+        """Puts the caller's tab where endpoints, planner and the answer's headers find it."""
+        inside = request.scope.get(CALLER)
+        tab = Tab(inside or await door.caller(request.headers.get("authorization")))
+        request.state.tab, request.state.caller = tab, tab.caller
+        current.tab.set(tab)
+        await accounts.admit(tab)
 
-    return caller
+    return admitted
 
 
 async def _fault(request: Request, error: Exception) -> Response:

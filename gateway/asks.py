@@ -1,11 +1,24 @@
 """A chat request as the gateway understands it: values only, free of any wire format."""
 
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from engines.api import Sampling
 from gateway.api import Fidelity
+from gateway.tenancy.api import Tab
 from ingest.api import InlineDocument
+from retrieval.api import Filter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A call that an earlier answer made. `arguments` is its text, usually a JSON object."""
+
+    id: str
+    name: str
+    arguments: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +29,69 @@ class Turn:
     text: str
     file_ids: tuple[str, ...] = ()
     name: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A function that the model may call. `spec` is OpenAI's object of it, as the caller sent it;
+    `strict` calls hold to the schema of the parameters."""
+
+    name: str
+    parameters: Mapping[str, object]
+    spec: Mapping[str, object]
+    strict: bool = False
+
+
+class ToolMode(StrEnum):
+    NONE = "none"
+    AUTO = "auto"
+    REQUIRED = "required"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """The functions on offer, and whether one must be called; `forced` names which."""
+
+    offered: tuple[Tool, ...] = ()
+    mode: ToolMode = ToolMode.AUTO
+    forced: str | None = None
+    parallel: bool = True
+
+    @property
+    def callable(self) -> tuple[Tool, ...]:
+        """Those that the answer may call."""
+        if self.mode is ToolMode.NONE:
+            return ()
+        return tuple(tool for tool in self.offered if self.forced in (None, tool.name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonFormat:
+    """The answer is JSON: any object, or what `schema` describes. `spec` is OpenAI's object."""
+
+    spec: Mapping[str, object]
+    schema: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RawPrompt:
+    """A prompt that is no conversation: read as it stands, without the chat template.
+
+    Special tokens in a text are control, since its author wrote the template's part too.
+    """
+
+    content: "str | array[int]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreScope:
+    """What of the vector stores is searched; a `top_k` of None is the policy's."""
+
+    filter: Filter | None = None
+    top_k: int | None = None
+    score_threshold: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +117,19 @@ class Ask:
     metadata: Mapping[str, str] = field(default_factory=dict)
     tenant: str = "local"
     cache_key: str = ""
+    store_scope: StoreScope = field(default_factory=StoreScope)
+    n: int = 1
+    tools: Tools = field(default_factory=Tools)
+    json_format: JsonFormat | None = None
+    raw: RawPrompt | None = None
+    """Instead of `turns`, which are then empty."""
+    tab: Tab | None = field(default=None, compare=False, repr=False)
+    """On whose limits it goes; None: on nobody's."""
 
     @property
-    def num_text_bytes(self) -> int:
-        """Bytes of all text that came in the body; attached files are not in it."""
+    def texts(self) -> list[str]:
+        """All text that came in the body; attached files are not in it."""
         texts = [turn.text for turn in self.turns] + [doc.text for doc in self.documents]
-        return sum(len(text) if text.isascii() else len(text.encode()) for text in texts)
+        if self.raw is not None and isinstance(self.raw.content, str):
+            texts.append(self.raw.content)
+        return texts

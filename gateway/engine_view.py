@@ -1,12 +1,13 @@
-"""What the gateway knows of its engine: info not older than a second, text tools by digest.
+"""What the gateway knows of its engines: info not older than a second, text tools by digest.
 
 Knows no requests. One flight at a time asks the engine; the others wait for its answer.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from engines.api import Engine, EngineInfo
+from gateway.api import UnknownModel
 from gateway.prompt.model_text import ModelText
 
 
@@ -39,3 +40,42 @@ class EngineView:
                 files = await self.engine.tokenizer()
                 self._model = await asyncio.to_thread(ModelText.build, files)
             return self._model
+
+
+class EngineViews:
+    """Which engine serves which model.
+
+    With `models`, those and no others; without, `engine` alone, under the name it tells.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        models: Mapping[str, Engine],
+        *,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._named = {name: EngineView(one, monotonic=monotonic) for name, one in models.items()}
+        self.first = next(iter(self._named.values()), None) or EngineView(
+            engine, monotonic=monotonic
+        )
+
+    async def of(self, model: str) -> tuple[EngineView, EngineInfo]:
+        """Raises UnknownModel and EngineLost."""
+        view = self._named.get(model) if self._named else self.first
+        if view is None:
+            raise UnknownModel(model)
+        info = await view.info()
+        if info.model != model:
+            raise UnknownModel(model)
+        return view, info
+
+    def engine_of(self, model: str) -> Engine:
+        """The engine of a model that `of` knew."""
+        return self._named.get(model, self.first).engine
+
+    async def models(self) -> list[str]:
+        """Names in the order configured. Raises EngineLost when the only engine must tell its."""
+        if self._named:
+            return list(self._named)
+        return [(await self.first.info()).model]

@@ -9,15 +9,19 @@ from engines.api import (
     EngineError,
     EngineLost,
     EngineRefused,
+    GrammarRefused,
     ModelMissing,
     PromptTooLong,
     RequestExpired,
     TooLittleMemory,
 )
+from gateway.admin.access import AdminForbidden
+from gateway.admin.board import PreconditionRequired, VersionMismatch, VersionUnknown
 from gateway.api import (
     BodyTooLarge,
     ClientLeft,
     ContextRequired,
+    Draining,
     GatewayError,
     InvalidRequest,
     NoEngineFits,
@@ -27,7 +31,16 @@ from gateway.api import (
     UnknownModel,
     UnsupportedParameter,
 )
+from gateway.batches.api import BatchClosed, BatchUnknown
 from gateway.openai.errors import ErrorBody, ErrorObject, LengthFacts
+from gateway.responses.storage import ResponseMissing
+from gateway.tenancy.api import (
+    FidelityForbidden,
+    Limit,
+    LimitReached,
+    LimitsDown,
+    RequestOverLimit,
+)
 from ingest.api import (
     FileMissing,
     FileNotReady,
@@ -38,6 +51,7 @@ from ingest.api import (
     TransientError,
     UnsupportedFile,
 )
+from ingest.embeddings_api import TextTooLong
 from ingest.stores_api import BatchMissing, VectorStoreExpired, VectorStoreMissing
 from ingest.uploads_api import PartsRefused, UploadClosed, UploadMissing
 from retrieval.api import (
@@ -72,14 +86,27 @@ FAULTS: Mapping[type[Exception], HttpFault] = {
     NoEngineFits: HttpFault(400, INVALID, "context_length_exceeded", "messages"),
     ContextRequired: HttpFault(400, INVALID, "context_required", "fidelity"),
     RouteForbidden: HttpFault(403, INVALID, "route_forbidden", "fidelity"),
+    AdminForbidden: HttpFault(403, INVALID, "admin_forbidden"),
+    VersionMismatch: HttpFault(412, INVALID, "version_mismatch"),
+    VersionUnknown: HttpFault(404, INVALID, "version_not_found", "version"),
+    PreconditionRequired: HttpFault(428, INVALID, "precondition_required"),
+    Draining: HttpFault(503, SERVER, "draining"),
+    FidelityForbidden: HttpFault(403, INVALID, "fidelity_forbidden", "fidelity"),
+    LimitReached: HttpFault(429, "rate_limit_error", "rate_limit_exceeded"),
+    RequestOverLimit: HttpFault(429, "rate_limit_error", "request_over_limit"),
+    LimitsDown: HttpFault(503, SERVER, "limits_unavailable", hidden=True),
     TemplateRefused: HttpFault(400, INVALID, "invalid_value", "messages"),
     ClientLeft: HttpFault(499, INVALID, "client_closed_request"),
+    BatchUnknown: HttpFault(404, INVALID, "batch_not_found", "batch_id"),
+    BatchClosed: HttpFault(409, INVALID, "batch_closed", "batch_id"),
+    ResponseMissing: HttpFault(404, INVALID, "response_not_found", "response_id"),
     GatewayError: HttpFault(500, SERVER, "internal_error", hidden=True),
     PromptTooLong: HttpFault(400, INVALID, "context_length_exceeded", "messages"),
     EngineBusy: HttpFault(503, SERVER, "engine_overloaded"),
     EngineLost: HttpFault(502, SERVER, "engine_lost"),
     RequestExpired: HttpFault(504, SERVER, "request_expired"),
     EngineRefused: HttpFault(400, INVALID, "engine_refused"),
+    GrammarRefused: HttpFault(400, INVALID, "invalid_json_schema", "response_format"),
     ModelMissing: HttpFault(503, SERVER, "engine_error", hidden=True),
     TooLittleMemory: HttpFault(503, SERVER, "engine_error", hidden=True),
     EngineError: HttpFault(502, SERVER, "engine_error"),
@@ -100,9 +127,13 @@ FAULTS: Mapping[type[Exception], HttpFault] = {
     UploadMissing: HttpFault(404, INVALID, "upload_not_found", "upload_id"),
     UploadClosed: HttpFault(400, INVALID, "upload_closed", "upload_id"),
     PartsRefused: HttpFault(400, INVALID, "invalid_value", "part_ids"),
+    TextTooLong: HttpFault(400, INVALID, "context_length_exceeded", "input"),
     TransientError: HttpFault(503, SERVER, "ingest_unavailable"),
     IngestError: HttpFault(500, SERVER, "ingest_error"),
 }
+
+NO_RETRY: Mapping[str, str] = {"x-should-retry": "false"}
+"""OpenAI's SDKs try any other 429 again."""
 
 UNFORESEEN = HttpFault(500, SERVER, "internal_error", hidden=True)
 
@@ -126,10 +157,10 @@ def error_body(error: Exception) -> ErrorBody:
             message=message,
             type=fault.type,
             param=_param_of(error, fault),
-            code=error.code if isinstance(error, InvalidRequest) else fault.code,
+            code=_code_of(error, fault),
         )
     )
-    if isinstance(error, NoEngineFits | PromptTooLong):
+    if isinstance(error, NoEngineFits | PromptTooLong | TextTooLong):
         fits = error.fits if isinstance(error, NoEngineFits) else None
         body["ringway"] = LengthFacts(num_tokens=error.num_tokens, limit=error.limit, fits=fits)
     return body
@@ -138,11 +169,34 @@ def error_body(error: Exception) -> ErrorBody:
 def error_headers(error: Exception) -> dict[str, str]:
     if isinstance(error, EngineBusy):
         return {"retry-after": str(max(1, ceil(error.retry_after_s)))}
+    if isinstance(error, LimitReached):
+        milliseconds = max(1, ceil(error.retry_after_s * 1000))
+        headers = {
+            "retry-after": str(ceil(milliseconds / 1000)),
+            "retry-after-ms": str(milliseconds),
+        }
+        return {**headers, **(NO_RETRY if error.kind is Limit.BUDGET else {})}
+    if isinstance(error, RequestOverLimit):
+        return dict(NO_RETRY)
+    if isinstance(error, LimitsDown):
+        return {"retry-after": "1"}
+    if isinstance(error, Draining):
+        return {"retry-after": str(error.retry_after_s)}
+    if isinstance(error, VersionMismatch):
+        return {"etag": f'"{error.version}"'}
     if isinstance(error, TransientError | SearchUnavailable):
         return {"retry-after": "1"}
     if isinstance(error, Unauthorized):
         return {"www-authenticate": "Bearer"}
     return {}
+
+
+def _code_of(error: Exception, fault: HttpFault) -> str | None:
+    if isinstance(error, InvalidRequest):
+        return error.code
+    if isinstance(error, LimitReached) and error.kind is Limit.BUDGET:
+        return "insufficient_quota"  # as OpenAI says that waiting a minute will not do
+    return fault.code
 
 
 def _param_of(error: Exception, fault: HttpFault) -> str | None:

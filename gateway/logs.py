@@ -1,9 +1,23 @@
 """How log lines look and whose request they belong to; handlers are configured elsewhere."""
 
 import logging
+from collections.abc import Mapping
 from contextvars import ContextVar
+from datetime import UTC, datetime
+
+import msgspec
 
 request_id: ContextVar[str] = ContextVar("request_id", default="-")
+
+facts: ContextVar[dict[str, object] | None] = ContextVar("facts", default=None)
+"""What will be logged of the request that is being served, when it ends."""
+
+
+def tell(**told: str | int | float) -> None:
+    """Have counts and short names in the request's log line. Never text of a prompt or answer."""
+    found = facts.get()
+    if found is not None:
+        found.update(told)
 
 
 class RequestIdFilter(logging.Filter):
@@ -26,3 +40,26 @@ class FieldsFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:
         fields = [f"{k}={v}" for k, v in vars(record).items() if k not in STANDARD]
         return " ".join([super().formatMessage(record), *fields])
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per line: `time`, `level`, `logger`, `request_id`, `event`, the fields from
+    `extra`, and a `traceback` if there is one. Fields are numbers and short names, never text."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC)
+        line: dict[str, object] = {
+            "time": at.isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "request_id": getattr(record, "request_id", "-"),
+            "event": record.getMessage(),
+            **_fields_of(record),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(line, enc_hook=str).decode()
+
+
+def _fields_of(record: logging.LogRecord) -> Mapping[str, object]:
+    return {name: value for name, value in vars(record).items() if name not in STANDARD}

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from gateway import logs
 from gateway.api import ClientLeft
 from gateway.errors import fault_for
 from gateway.metrics import Metrics
@@ -18,6 +19,7 @@ def concluded(
 ) -> Iterator[dict[str, object]]:
     """Around the whole work of a request. What the block puts into the mapping is logged."""
     fields: dict[str, object] = {"endpoint": endpoint}
+    token = logs.facts.set(fields)
     started_s = monotonic()
     outcome, code = "finished", ""
     try:
@@ -32,6 +34,7 @@ def concluded(
             logger.exception("request failed")
         raise
     finally:
+        logs.facts.reset(token)
         metrics.requests.labels(endpoint, outcome, code).inc()
         seconds = round(monotonic() - started_s, 6)
         logger.info(

@@ -4,26 +4,36 @@ Knows routes and policy; no HTTP and no wire format.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from engines.api import EngineInfo, PromptTooLong
-from gateway.answers import Answered, AnswerEvent, Said
-from gateway.api import Fidelity, InvalidRequest, NoEngineFits, Route, UnknownModel
+from engines.api import EngineInfo, GrammarRefused, PromptTooLong
+from gateway.admin.board import PolicyBoard
+from gateway.admin.shapes import Shape, Shapes
+from gateway.answers import Answered, AnswerEvent, Opened, Said
+from gateway.api import Fidelity, InvalidRequest, NoEngineFits, Route
 from gateway.asks import Ask
-from gateway.engine_view import EngineView
+from gateway.engine_view import EngineViews
+from gateway.heavy import HeavyLane
 from gateway.metrics import Metrics
 from gateway.policy import Policy
 from gateway.prompt.model_text import ModelText
+from gateway.prompt.raw import render_raw, segment_raw
 from gateway.prompt.render import Prompt, render_whole
-from gateway.prompt.segment import Segmented, segment
+from gateway.prompt.segment import Segmented, SourceKind, segment
 from gateway.routes.full import answer_full
 from gateway.routes.hierarchical import answer_hierarchical
+from gateway.routes.map_reduce import answer_map_reduce, needs_map_reduce, with_map_reduce
 from gateway.routes.retrieval import WeakEvidence, answer_retrieval
 from gateway.routes.task import Means, Task
 from gateway.routing import Counts, EngineFacts, Plan, choose, escalate, largest_limit
+from gateway.telemetry.answering import tell_answered, tell_planned, traced
+from gateway.tenancy.accounts import Accounts, refuse_ungranted
+from gateway.tenancy.current import charged
+from gateway.tenancy.metered import Meter
 from gateway.together import together
+from gateway.tools.offer import refused_grammar, told_tools
 from ingest.api import StoredText
 
 RouteAnswer = Callable[[Task, Means], AsyncGenerator[AnswerEvent, None]]
@@ -35,11 +45,35 @@ ROUTES: Mapping[Route, RouteAnswer] = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """A prompt that is not answered: its ids and the model that they are for."""
+
+    info: EngineInfo
+    model: ModelText
+    prompt: Prompt
+
+
 class Planner:
-    def __init__(self, *, view: EngineView, means: Means, metrics: Metrics) -> None:
-        self._view = view
+    """`board` has the policy in force: a request keeps the one it began with."""
+
+    def __init__(
+        self,
+        *,
+        views: EngineViews,
+        means: Means,
+        metrics: Metrics,
+        board: PolicyBoard,
+        accounts: Accounts,
+        shapes: Shapes,
+    ) -> None:
+        self.views = views
         self._means = means
         self._metrics = metrics
+        self._board = board
+        self._accounts = accounts
+        self._shapes = shapes
+        self._heavy = HeavyLane()
 
     async def plan(self, ask: Ask, request_id: str) -> Task:
         """Count the prompt and choose its route.
@@ -48,22 +82,26 @@ class Planner:
         InvalidRequest, EngineLost, and what `Library.text` raises.
         """
         started_s = self._means.monotonic()
-        policy = self._means.policy
-        info = await self._view.info()
-        if ask.model != info.model:
-            raise UnknownModel(ask.model)
-        model = await self._view.model_text(info)
-        engine_facts = EngineFacts(info.context_tokens)
+        policy = self._board.current
+        ask = charged(ask)
+        refuse_ungranted(ask)
+        view, info = await self.views.of(ask.model)
+        model = await view.model_text(info)
+        engine_facts = with_map_reduce(info)
         _refuse_alien_ids(ask, model)
-        segmented = await self._segment(ask)
-        _refuse_hopeless(ask, segmented, model, engine_facts, policy)
+        limit = largest_limit(engine_facts, policy)
+        await _refuse_hopeless(ask, ask.texts, model, limit)
+        segmented = await self._segment(ask, policy)
+        await _refuse_hopeless(ask, [*ask.texts, *_file_texts(segmented)], model, limit)
         count_from_s = self._means.monotonic()
-        prompt = await asyncio.to_thread(render_whole, segmented, model)
+        num_chars = _num_chars(ask, segmented)
+        prompt = await self._heavy.run(num_chars, _render, ask, segmented, model)
         count_s = self._means.monotonic() - count_from_s
         counts = _count(prompt, ask)
+        self._shapes.record(_shape(counts, ask, engine_facts))
         plan = choose(counts, ask.fidelity, engine_facts, policy, allow_fallback=ask.allow_fallback)
         self._metrics.planned(plan, counts.prompt_tokens, count_s)
-        return Task(
+        task = Task(
             request_id=request_id,
             ask=ask,
             plan=plan,
@@ -76,53 +114,127 @@ class Planner:
             started_s=started_s,
             deadline_s=started_s + policy.answer.deadline_s,
             count_s=count_s,
+            policy=policy,
+            reads=info.reads,
+            maps=needs_map_reduce(info),
         )
+        tell_planned(task, chosen_s=self._means.monotonic())
+        return task
+
+    async def read(self, ask: Ask, *, opens_answer: bool = True) -> "Reading":
+        """The prompt as `plan` would count it. Raises what reading it raises there."""
+        policy = self._board.current
+        ask = charged(ask)
+        refuse_ungranted(ask)
+        view, info = await self.views.of(ask.model)
+        model = await view.model_text(info)
+        segmented = await self._segment(ask, policy)
+        segmented = replace(segmented, opens_answer=opens_answer)
+        prompt = await self._heavy.run(_num_chars(ask, segmented), _render, ask, segmented, model)
+        return Reading(info=info, model=model, prompt=prompt)
 
     async def answer(self, task: Task) -> AsyncGenerator[AnswerEvent, None]:
-        """Raises what the route raises. Closing the generator frees the engine."""
+        """Raises what reserving and the route raise. Closing the generator frees the engine.
+
+        What was reserved is settled before Answered is told, or when the generator is closed.
+        """
         first_said_s: float | None = None
         monotonic = self._means.monotonic
-        async with aclosing(self._by_routes(task)) as events:
+        began_s = monotonic()
+        async with (
+            self._accounts.hold(task) as meter,
+            self._metrics.answering(meter, task.counts.prompt_tokens),
+            aclosing(self._by_routes(task, meter)) as events,
+        ):
             async for event in events:
+                if isinstance(event, Opened):
+                    meter.route = event.facts.plan.route
                 if isinstance(event, Said) and first_said_s is None:
                     first_said_s = monotonic() - task.started_s
                 if isinstance(event, Answered):
                     event = _timed(event, task, first_said_s, monotonic())
                     self._metrics.answered(event)
+                    tell_answered(task, event, began_s=began_s)
+                    await meter.end()
                 yield event
 
-    async def info(self) -> EngineInfo:
-        """Raises EngineLost."""
-        return await self._view.info()
+    async def info(self, model: str | None = None) -> EngineInfo:
+        """Of a model that is served, or of the first. Raises UnknownModel and EngineLost."""
+        if model is None:
+            return await self.views.first.info()
+        return (await self.views.of(model))[1]
 
-    async def _by_routes(self, task: Task) -> AsyncGenerator[AnswerEvent, None]:
+    async def _by_routes(self, task: Task, meter: Meter) -> AsyncGenerator[AnswerEvent, None]:
+        engine = self.views.engine_of(task.ask.model)
+        means = replace(
+            self._means,
+            engine=meter.metered(traced(engine, self._means.monotonic)),
+            library=self._means.library.for_tenant(task.ask.tenant),
+            policy=task.policy,
+        )
         while True:
             try:
-                async with aclosing(ROUTES[task.plan.route](task, self._means)) as events:
+                async with aclosing(_route_of(task)(task, means)) as events:
                     async for event in events:
                         yield event
                 return
             except WeakEvidence as verdict:
                 task = replace(task, plan=verdict.escalation, escalation=None)
+            except GrammarRefused as error:
+                raise refused_grammar(task.ask, error) from error
             except PromptTooLong as error:
-                task = _fallen_back(task, error, self._means.policy)
+                task = _fallen_back(task, error, task.policy)
 
-    async def _segment(self, ask: Ask) -> Segmented:
+    async def _segment(self, ask: Ask, policy: Policy) -> Segmented:
+        least_context_chars = policy.retrieval.inline_min_chars
+        library = self._means.library.for_tenant(ask.tenant)
+        if ask.raw is not None:
+            return await self._heavy.run(
+                sum(map(len, ask.texts)),
+                segment_raw,
+                ask.raw,
+                least_context_chars=least_context_chars,
+            )
         file_ids = dict.fromkeys(one for turn in ask.turns for one in turn.file_ids)
-        texts = await together(*(self._means.library.text(one) for one in file_ids))
+        texts = await together(*(library.text(one) for one in file_ids))
         files: dict[str, StoredText] = dict(zip(file_ids, texts, strict=True))
-        return segment(
+        segmented = await self._heavy.run(
+            sum(len(turn.text) for turn in ask.turns),
+            segment,
             ask.turns,
             files,
             ask.documents,
-            least_context_chars=self._means.policy.retrieval.inline_min_chars,
+            least_context_chars=least_context_chars,
         )
+        return replace(segmented, tools=told_tools(ask.tools))
+
+
+def _route_of(task: Task) -> RouteAnswer:
+    if task.maps and task.plan.route is Route.HIERARCHICAL:
+        return answer_map_reduce
+    return ROUTES[task.plan.route]
+
+
+def _render(ask: Ask, segmented: Segmented, model: ModelText) -> Prompt:
+    if ask.raw is not None:
+        return render_raw(ask.raw, segmented, model)
+    return render_whole(segmented, model)
+
+
+def _shape(counts: Counts, ask: Ask, facts: EngineFacts) -> Shape:
+    return Shape(
+        counts=counts,
+        fidelity=ask.fidelity,
+        allow_fallback=ask.allow_fallback,
+        facts=facts,
+    )
 
 
 def _count(prompt: Prompt, ask: Ask) -> Counts:
+    """A raw prompt has no context to search: passages need a template to be put into."""
     return Counts(
         prompt_tokens=len(prompt.ids),
-        context_tokens=prompt.context_tokens,
+        context_tokens=prompt.context_tokens if ask.raw is None else 0,
         question_tokens=len(prompt.ids) - prompt.question_start,
         max_new_tokens=ask.max_new_tokens,
         has_stores=bool(ask.vector_store_ids),
@@ -153,15 +265,20 @@ def _fallen_back(task: Task, error: PromptTooLong, policy: Policy) -> Task:
     return replace(task, plan=plan, engine_facts=engine_facts, escalation=None)
 
 
-def _refuse_hopeless(
-    ask: Ask, segmented: Segmented, model: ModelText, engine_facts: EngineFacts, policy: Policy
-) -> None:
-    """A prompt with more bytes than any route's limit can hold is refused without counting."""
-    limit = largest_limit(engine_facts, policy)
-    num_bytes = ask.num_text_bytes + sum(
-        len(source.text) for source in segmented.sources if source.kind == "file"
-    )
-    least_tokens = num_bytes // model.encoder.max_token_bytes
+def _num_chars(ask: Ask, segmented: Segmented) -> int:
+    return sum(map(len, (*ask.texts, *_file_texts(segmented))))
+
+
+def _file_texts(segmented: Segmented) -> list[str]:
+    return [one.text for one in segmented.sources if one.kind is SourceKind.FILE]
+
+
+async def _refuse_hopeless(ask: Ask, texts: Sequence[str], model: ModelText, limit: int) -> None:
+    """A prompt that has more tokens than any route's limit, whatever they are, is not counted."""
+    if sum(len(text) if text.isascii() else 4 * len(text) for text in texts) <= limit:
+        return
+    bound = model.encoder.bound
+    least_tokens = await asyncio.to_thread(bound.least_tokens, texts, enough=limit)
     if least_tokens > limit:
         raise NoEngineFits(
             wanted=ask.fidelity.value,

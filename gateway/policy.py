@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import get_type_hints
+from typing import get_args, get_origin, get_type_hints
 
 import msgspec
 import yaml
@@ -84,12 +84,76 @@ class RetrievalPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """Per million tokens, in a unit of your own, for prompts of up to so many tokens; null: any.
+
+    Cached tokens cost what others do unless `cached_input` is said.
+    """
+
+    up_to_tokens: int | None = None
+    input: float = 0.0
+    cached_input: float | None = None
+    output: float = 0.0
+
+    def __post_init__(self) -> None:
+        if min(self.input, self.output, self.cached) < 0:
+            raise ValueError("prices: a price must not be negative")
+        if self.up_to_tokens is not None and self.up_to_tokens < 1:
+            raise ValueError("prices: up_to_tokens must be at least 1, or null")
+
+    @property
+    def cached(self) -> float:
+        return self.input if self.cached_input is None else self.cached_input
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricePolicy:
+    """Tiers per route, by rising prompt length; a route without tiers is free."""
+
+    full: tuple[Price, ...] = ()
+    hierarchical: tuple[Price, ...] = ()
+    retrieval: tuple[Price, ...] = ()
+
+    def __post_init__(self) -> None:
+        for route, tiers in self.by_route().items():
+            lengths = [float("inf") if t.up_to_tokens is None else t.up_to_tokens for t in tiers]
+            if lengths != sorted(set(lengths)) or (lengths and lengths[-1] != float("inf")):
+                raise ValueError(
+                    f"prices.{route}: up_to_tokens must rise, and only the last tier has none"
+                )
+
+    def by_route(self) -> Mapping[Route, tuple[Price, ...]]:
+        return {
+            Route.FULL: self.full,
+            Route.HIERARCHICAL: self.hierarchical,
+            Route.RETRIEVAL: self.retrieval,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenancyPolicy:
+    """A prompt that reads `long_prompt_tokens` or more is a long one. Limits per minute count a
+    cached token as `cached_token_weight` of another."""
+
+    long_prompt_tokens: int = 32768
+    cached_token_weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.long_prompt_tokens < 1 or not 0 <= self.cached_token_weight <= 1:
+            raise ValueError(
+                "tenancy: long_prompt_tokens >= 1 and 0 <= cached_token_weight <= 1 must hold"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     auto: AutoPolicy = field(default_factory=AutoPolicy)
     limits: LimitPolicy = field(default_factory=LimitPolicy)
     allow: tuple[Route, ...] = (Route.FULL, Route.HIERARCHICAL, Route.RETRIEVAL)
     answer: AnswerPolicy = field(default_factory=AnswerPolicy)
     retrieval: RetrievalPolicy = field(default_factory=RetrievalPolicy)
+    prices: PricePolicy = field(default_factory=PricePolicy)
+    tenancy: TenancyPolicy = field(default_factory=TenancyPolicy)
 
     def __post_init__(self) -> None:
         if not self.allow or len(set(self.allow)) != len(self.allow):
@@ -118,7 +182,11 @@ def parse_policy(text: str) -> Policy:
         loaded: object = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(f"not valid YAML: {error}") from error
-    values = {} if loaded is None else loaded
+    return policy_of({} if loaded is None else loaded)
+
+
+def policy_of(values: object) -> Policy:
+    """The policy of plain values; what they do not name has its default. Raises ValueError."""
     _refuse_unknown(values, Policy, "")
     try:
         return msgspec.convert(values, Policy)
@@ -135,5 +203,14 @@ def _refuse_unknown(values: object, kind: type, where: str) -> None:
         name = f"{where}.{key}" if where else str(key)
         if key not in known:
             raise ValueError(f"unknown key '{name}'; known here: {', '.join(sorted(known))}")
-        if is_dataclass(hints[key]):
-            _refuse_unknown(value, hints[key], name)
+        _refuse_unknown_inside(value, hints[key], name)
+
+
+def _refuse_unknown_inside(value: object, hint: object, name: str) -> None:
+    if isinstance(hint, type) and is_dataclass(hint):
+        _refuse_unknown(value, hint, name)
+        return
+    of = get_args(hint)[:1] if get_origin(hint) is tuple else ()
+    if of and is_dataclass(of[0]) and isinstance(value, list):
+        for i, each in enumerate(value):
+            _refuse_unknown_inside(each, of[0], f"{name}[{i}]")

@@ -14,10 +14,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from gateway import sse
-from gateway.answers import Answered, AnswerEvent, Facts, Opened, Progress, Said
+from gateway.answers import AnswerEvent
 from gateway.api import ClientLeft
 from gateway.errors import error_body, error_headers, fault_for
-from gateway.openai.answers import ChatCompletion, ChunkWriter, Signature
+from gateway.speech import Speech
 from gateway.together import beside, while_connected, within
 
 
@@ -38,20 +38,6 @@ def error_response(error: Exception) -> Response:
     )
 
 
-async def collect(
-    events: AsyncGenerator[AnswerEvent, None], signature: Signature
-) -> ChatCompletion:
-    """The whole answer. Raises what `events` raise."""
-    said: list[Said] = []
-    async with aclosing(events):
-        async for event in events:
-            if isinstance(event, Said):
-                said.append(event)
-            if isinstance(event, Answered):
-                return signature.completion(said, event)
-    raise AssertionError("an answer ends with Answered")
-
-
 class _Frames:
     """Bytes to the client; the first ones start the response."""
 
@@ -59,6 +45,8 @@ class _Frames:
         self._send = send
         self.headers = headers
         self.started = False
+        self.failure: Callable[[Exception], Iterator[bytes]] = _error_frame
+        """How an error is said from now on; a planned answer says it in its own format."""
         self.written_at = asyncio.get_running_loop().time()
 
     async def write(self, frame: bytes) -> None:
@@ -74,41 +62,8 @@ class _Frames:
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-class _Speech:
-    """Events of one answer to frames: progress as comments, the rest as OpenAI's chunks."""
-
-    def __init__(self, writer: ChunkWriter) -> None:
-        self._writer = writer
-        self._facts: Facts | None = None
-        self._has_begun = False
-        self._percent = -1
-
-    def frames(self, event: AnswerEvent) -> Iterator[bytes]:
-        match event:
-            case Opened():
-                self._facts = event.facts
-            case Progress():
-                yield from self._progress(event)
-            case Said():
-                yield from self._begin()
-                yield sse.data(self._writer.said(event))
-            case Answered():
-                yield from self._begin()
-                for chunk in self._writer.last(event):
-                    yield sse.data(chunk)
-                yield sse.DONE
-
-    def _begin(self) -> Iterator[bytes]:
-        if not self._has_begun:
-            assert self._facts is not None, "Opened comes before text"
-            self._has_begun = True
-            yield sse.data(self._writer.first(self._facts))
-
-    def _progress(self, event: Progress) -> Iterator[bytes]:
-        percent = 100 * event.done_tokens // max(1, event.total_tokens)
-        if percent != self._percent:
-            self._percent = percent
-            yield sse.comment(f"prefill {percent} % of {event.total_tokens} tokens")
+def _error_frame(error: Exception) -> Iterator[bytes]:
+    yield sse.data(error_body(error))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +72,7 @@ class Begun:
 
     headers: Mapping[str, str]
     events: AsyncGenerator[AnswerEvent, None]
-    writer: ChunkWriter
+    speech: Speech
 
 
 class EventStream(Response):
@@ -159,17 +114,18 @@ class EventStream(Response):
         except Exception as error:
             if not frames.started:
                 raise
-            await frames.write(sse.data(error_body(error)))
+            for frame in frames.failure(error):
+                await frames.write(frame)
         await frames.end()
 
     async def _send_all(self, frames: _Frames) -> None:
         async with beside(self._keep_alive(frames)):
             begun = await self._begin()
             frames.headers.update(begun.headers)
-            speech = _Speech(begun.writer)
+            frames.failure = begun.speech.failure
             async with aclosing(begun.events) as events:
                 async for event in events:
-                    for frame in speech.frames(event):
+                    for frame in begun.speech.frames(event):
                         await frames.write(frame)
 
     async def _keep_alive(self, frames: _Frames) -> None:

@@ -130,7 +130,8 @@ def _wanted(counts: Counts, fidelity: Fidelity, policy: Policy) -> tuple[Route, 
     return Route.RETRIEVAL, f"{num} tokens are more than {auto.hierarchical_max_tokens}"
 
 
-def _read_tokens(route: Route, counts: Counts, policy: Policy) -> int:
+def read_tokens(route: Route, counts: Counts, policy: Policy) -> int:
+    """What the model reads by this route, at most."""
     if route is not Route.RETRIEVAL:
         return counts.prompt_tokens
     most = policy.retrieval.total_tokens
@@ -141,7 +142,7 @@ def _read_tokens(route: Route, counts: Counts, policy: Policy) -> int:
 def _room(route: Route, counts: Counts, facts: EngineFacts, policy: Policy) -> int:
     """Tokens that the route leaves for the answer."""
     engine_route = Route.FULL if route is Route.RETRIEVAL else route
-    room = limit_of(engine_route, facts, policy) - _read_tokens(route, counts, policy)
+    room = limit_of(engine_route, facts, policy) - read_tokens(route, counts, policy)
     if route is not Route.HIERARCHICAL:
         return room
     # Question and answer attend to each other in full, beside a chunk of context at least.

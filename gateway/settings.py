@@ -8,6 +8,8 @@ from typing import Any
 import platformdirs
 from pydantic import SecretStr
 
+from gateway.upstreams.config import Upstreams, load_upstreams
+
 PREFIX = "RINGWAY_"
 OTHERS = (
     "RINGWAY_ENGINE_",
@@ -20,6 +22,12 @@ OTHERS = (
 """Names, or beginnings of names, that others read and check."""
 
 
+TRACES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+"""Where traces go; OpenTelemetry's SDK reads these and its other names by itself."""
+OUTAGES = ("open", "closed")
+LOG_FORMATS = ("json", "text")
+
+
 def _user_data_dir() -> Path:
     return Path(platformdirs.user_data_dir("ringway"))
 
@@ -28,7 +36,9 @@ def _user_data_dir() -> Path:
 class GatewaySettings:
     """`engine` and `ingest` are the URLs of a gang's face and of the worker's; `data_dir`,
     `database_url` and `blobs_url` are the worker's too: None means inside `data_dir`. `policy`
-    None means the shipped policy."""
+    None means the shipped policy. `redis_url` names where limits are counted together with other
+    gateways; while it is away, `limits_on_outage` lets each count alone (`open`) or refuse limited
+    keys (`closed`). With `upstreams`, those are served instead of `engine`."""
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -38,17 +48,29 @@ class GatewaySettings:
     database_url: str | None = None
     blobs_url: str | None = None
     policy: Path | None = None
+    upstreams: Upstreams | None = None
     api_keys: tuple[SecretStr, ...] = field(default=())
+    admin_key: SecretStr | None = None
+    redis_url: SecretStr | None = None
+    limits_on_outage: str = "open"
+    log_format: str = "json"
+    is_traced: bool = False
     max_body_bytes: int = 64 * 2**20
     max_upload_bytes: int = 512 * 2**20
     keep_alive_s: float = 10.0
     drain_s: float = 30.0
+    response_days: int = 30
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise ValueError(f"port must be between 0 and 65535, not {self.port}")
         if self.max_body_bytes < 1024 or self.max_upload_bytes < 1024:
             raise ValueError("max_body_bytes and max_upload_bytes must be at least 1024")
+        for name, known in (("limits_on_outage", OUTAGES), ("log_format", LOG_FORMATS)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}")
+        if self.response_days < 1:
+            raise ValueError("response_days must be at least 1")
         for name in ("engine", "ingest"):
             if not getattr(self, name).startswith(("http://", "https://")):
                 raise ValueError(f"{name} must be an http:// or https:// URL")
@@ -67,6 +89,9 @@ class GatewaySettings:
                 known = ", ".join(PREFIX + one.upper() for one in READERS)
                 raise ValueError(f"unknown setting {name}; known are {known}")
             values[key] = _read(name, text, READERS[key])
+        if "upstreams" in values:
+            values["upstreams"] = load_upstreams(values["upstreams"], environ)
+        values["is_traced"] = any(environ.get(name) for name in TRACES)
         return cls(**values)
 
 
@@ -84,6 +109,12 @@ def _keys(text: str) -> tuple[SecretStr, ...]:
     return keys
 
 
+def _key(text: str) -> SecretStr:
+    if not text.strip():
+        raise ValueError
+    return SecretStr(text.strip())
+
+
 READERS: Mapping[str, Callable[[str], object]] = {
     "host": str,
     "port": int,
@@ -93,9 +124,15 @@ READERS: Mapping[str, Callable[[str], object]] = {
     "database_url": str,
     "blobs_url": str,
     "policy": Path,
+    "upstreams": Path,
     "api_keys": _keys,
+    "admin_key": _key,
+    "redis_url": SecretStr,
+    "limits_on_outage": str,
+    "log_format": str,
     "max_body_bytes": int,
     "max_upload_bytes": int,
     "keep_alive_s": float,
     "drain_s": float,
+    "response_days": int,
 }

@@ -10,6 +10,11 @@ def data(body: object) -> bytes:
     return b"data: " + msgspec.json.encode(body) + b"\n\n"
 
 
+def named(event: str, body: object) -> bytes:
+    """The same under a name, which clients can listen for."""
+    return b"event: " + event.encode() + b"\n" + data(body)
+
+
 def comment(text: str) -> bytes:
     """A line that clients ignore and idle timers see."""
     assert "\n" not in text, "a comment is one line"

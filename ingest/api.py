@@ -5,7 +5,7 @@ Bytes in, indexed passages out. Knows nothing of chat, routing or OpenAI's wire 
 """
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,6 +14,14 @@ from retrieval.api import SearchRequest, SearchResult
 if TYPE_CHECKING:
     from ingest.stores_api import VectorStores
     from ingest.uploads_api import Uploads
+
+
+UNREAD_PURPOSES = frozenset({"batch", "batch_output"})
+"""Files of these purposes are kept as they came: PROCESSED at once, without text or chunks."""
+
+
+LOCAL = "local"
+"""The tenant of all that came before there were tenants, and of callers without a key."""
 
 
 class FileStatus(StrEnum):
@@ -68,6 +76,7 @@ class FileRecord:
     failure: FailureCode | None = None
     stage: Stage | None = None
     attempts: int = 0
+    tenant: str = LOCAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +111,14 @@ class FilePage:
 
 
 class Library(Protocol):
-    """Every document Ringway holds. Used by the gateway; safe for concurrent use."""
+    """Every document of one tenant. Used by the gateway; safe for concurrent use.
+
+    What another tenant holds is missing here: its ids raise what unknown ids raise.
+    """
+
+    def for_tenant(self, tenant: str) -> "Library":
+        """The same library as that tenant sees it; a library itself is that of `LOCAL`."""
+        ...
 
     @property
     def stores(self) -> "VectorStores": ...
@@ -186,8 +202,19 @@ class FileUnreadable(IngestError):
         self.record = record
 
 
+def first_status(purpose: str) -> FileStatus:
+    """What a new file is, before any worker saw it."""
+    return FileStatus.PROCESSED if purpose in UNREAD_PURPOSES else FileStatus.UPLOADED
+
+
+def unread_cause(purpose: str) -> str:
+    return f"files of purpose '{purpose}' are kept as they came and never read as documents"
+
+
 def refuse_unprocessed(record: FileRecord) -> None:
-    """Raises FileNotReady or FileUnreadable unless the file is PROCESSED."""
+    """Raises FileNotReady or FileUnreadable unless the file is PROCESSED and has a text."""
+    if record.purpose in UNREAD_PURPOSES:
+        raise FileUnreadable(replace(record, cause=unread_cause(record.purpose)))
     if record.status is FileStatus.ERROR:
         raise FileUnreadable(record)
     if record.status is not FileStatus.PROCESSED:

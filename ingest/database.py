@@ -9,7 +9,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from sqlalchemy import Column, Connection, Engine, Table, create_engine, event, inspect, text
+from sqlalchemy import (
+    Column,
+    Connection,
+    Engine,
+    MetaData,
+    Table,
+    create_engine,
+    event,
+    inspect,
+    text,
+)
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -45,14 +55,14 @@ class Database:
         self._runner = runner
 
     @classmethod
-    async def connect(cls, url: str) -> "Database":
-        """Open the database and create what is missing of its tables.
+    async def connect(cls, url: str, tables: MetaData = metadata) -> "Database":
+        """Open the database and create what is missing of `tables`.
 
         `postgresql+asyncpg://` runs on the event loop, every other driver in threads. Raises
         ValueError when the driver is not installed.
         """
         database = cls(_looped(url) if "+asyncpg:" in url else _threaded(url))
-        await database.run(_create_tables)
+        await database.run(lambda connection: _create_tables(connection, tables))
         return database
 
     async def run(self, work: Callable[[Connection], Answer]) -> Answer:
@@ -125,13 +135,13 @@ def _may_pass(error: DBAPIError) -> bool:
     return isinstance(state, str) and state.startswith(PASSING_STATES)
 
 
-def _create_tables(connection: Connection) -> None:
+def _create_tables(connection: Connection, tables: MetaData) -> None:
     """Safe while another process does the same, which `create_all` is not."""
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql("BEGIN IMMEDIATE")
     elif connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": SETUP_LOCK})
-    for table in metadata.sorted_tables:
+    for table in tables.sorted_tables:
         connection.execute(CreateTable(table, if_not_exists=True))
         known = {str(column["name"]) for column in inspect(connection).get_columns(table.name)}
         for column in table.columns:

@@ -1,4 +1,4 @@
-"""The worker's HTTP face on loopback: searches, nudges, health, metrics. Knows no parser."""
+"""The worker's face on loopback: searches, vectors, nudges, health, metrics. Knows no parser."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -13,6 +13,8 @@ from starlette.routing import Route
 
 from ingest.api import InlineSearch
 from ingest.client import Fault
+from ingest.embeddings_api import Embeddings, TextTooLong
+from ingest.embeddings_wire import WireTooLong, decode_texts, encode_vectors
 from ingest.jobs import JobState
 from ingest.library import InlineSide
 from ingest.wire import decode_search
@@ -36,12 +38,13 @@ class Refusal(Exception):
 
 @dataclass(slots=True)
 class Services:
-    """What the face hands requests to; `searcher` and `inline` are None until models are loaded."""
+    """What the face hands requests to; the three services are None until models are loaded."""
 
     nudge: Callable[[], None]
     depth: Callable[[], Awaitable[dict[JobState, int]]]
     searcher: Searcher | None = None
     inline: InlineSide | None = None
+    embeddings: Embeddings | None = None
     meters: "Meters" = field(default_factory=lambda: Meters())
 
 
@@ -68,6 +71,8 @@ def create_app(services: Services) -> Starlette:
         routes=[
             Route("/v1/search", face.search, methods=["POST"]),
             Route("/v1/search/inline", face.search_inline, methods=["POST"]),
+            Route("/v1/embedder", face.embedder),
+            Route("/v1/embed", face.embed, methods=["POST"]),
             Route("/v1/nudge", face.nudge, methods=["POST"]),
             Route("/health/live", face.live),
             Route("/health/ready", face.ready),
@@ -99,6 +104,30 @@ class Face:
             return await inline.search_inline(question)
 
         return await self._answered("inline", answer)
+
+    async def embedder(self, request: Request) -> Response:
+        try:
+            return _json(await self._embeddings().facts())
+        except SearchUnavailable as error:
+            return _told(error)
+
+    async def embed(self, request: Request) -> Response:
+        meters = self._services.meters
+        try:
+            with meters.seconds.labels("embed").time():
+                texts = _decoded(await _body(request), decode_texts)
+                packed = encode_vectors(await self._embeddings().embed(texts))
+            return Response(packed, media_type="application/msgpack")
+        except TextTooLong as error:
+            return _json(_too_long(error), 400)
+        except (Refusal, SearchUnavailable) as error:
+            meters.failures.labels("embed", _refusal(error).fault.code).inc()
+            return _told(error)
+
+    def _embeddings(self) -> Embeddings:
+        if self._services.embeddings is None:
+            raise SearchUnavailable("the embedding model is still loading")
+        return self._services.embeddings
 
     async def nudge(self, request: Request) -> Response:
         self._services.nudge()
@@ -137,6 +166,17 @@ def _refusal(error: Refusal | QueryRejected | SearchUnavailable) -> Refusal:
             return Refusal(400, Fault(code="query_rejected", message=str(error)))
         case SearchUnavailable():
             return Refusal(503, Fault(code="search_unavailable", message=str(error)))
+
+
+def _told(error: Refusal | SearchUnavailable) -> Response:
+    refusal = _refusal(error)
+    return _json(refusal.fault, refusal.status)
+
+
+def _too_long(error: TextTooLong) -> WireTooLong:
+    return WireTooLong(
+        message=str(error), index=error.index, num_tokens=error.num_tokens, limit=error.limit
+    )
 
 
 async def _body(request: Request) -> bytes:

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ingest.api import (
+    LOCAL,
+    UNREAD_PURPOSES,
     FailureCode,
     FileMissing,
     FilePage,
@@ -46,10 +48,18 @@ class FakeLibrary:
     ) -> None:
         self._max_file_bytes = max_file_bytes
         self._clock = clock
+        self._tenants: dict[str, FakeLibrary] = {LOCAL: self}
         self._files: dict[str, FakeFile] = {}
         self._waiting: list[FakeFile] | None = None
         self._stores = FakeVectorStores(self._record, self._text, _search, clock=clock)
         self._uploads = FakeUploads(self._enter, self._record, clock=clock)
+
+    def for_tenant(self, tenant: str) -> "FakeLibrary":
+        if tenant not in self._tenants:
+            other = FakeLibrary(max_file_bytes=self._max_file_bytes, clock=self._clock)
+            other._tenants = self._tenants
+            self._tenants[tenant] = other
+        return self._tenants[tenant]
 
     @property
     def stores(self) -> FakeVectorStores:
@@ -167,6 +177,9 @@ class FakeLibrary:
 
 
 def _ingest(file: FakeFile) -> None:
+    if file.record.purpose in UNREAD_PURPOSES:
+        file.record = replace(file.record, status=FileStatus.PROCESSED)
+        return
     cause = "The file is empty (0 bytes)." if not file.raw else None
     try:
         text = file.raw.decode("utf-8")

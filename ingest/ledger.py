@@ -5,10 +5,11 @@ import string
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 from sqlalchemy import (
+    Column,
     ColumnElement,
     Connection,
     Row,
@@ -18,6 +19,7 @@ from sqlalchemy import (
     insert,
     or_,
     select,
+    true,
     update,
 )
 
@@ -54,23 +56,35 @@ class Outcome:
 class Ledger:
     """Every change is one guarded UPDATE, so work done twice or too late changes nothing.
 
-    `clock` tells when a file with an end has reached it: from then on it is missing.
+    `clock` tells when a file with an end has reached it: from then on it is missing. A ledger
+    with a `tenant` adds for it and shows and deletes nothing else.
     """
 
-    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Callable[[], float] = time.time,
+        tenant: str | None = None,
+    ) -> None:
         self._database = database
         self._clock = clock
+        self._tenant = tenant
+
+    def for_tenant(self, tenant: str) -> "Ledger":
+        return Ledger(self._database, clock=self._clock, tenant=tenant)
 
     async def add(self, record: FileRecord) -> None:
         """Enter a new file and queue its ingest, both or neither."""
-
+        if self._tenant is not None:
+            record = replace(record, tenant=self._tenant)
         await self._database.run(
             lambda connection: insert_file(connection, record, record.created_at)
         )
 
     async def get(self, file_id: str) -> Entry:
         """Raises FileMissing, also for a deleted file."""
-        statement = select(files).where(files.c.id == file_id, living_at(self._clock()))
+        statement = select(files).where(files.c.id == file_id, self._living(self._clock()))
         row = await self._database.run(lambda connection: connection.execute(statement).first())
         if row is None:
             raise FileMissing(file_id)
@@ -85,12 +99,12 @@ class Ledger:
         request = PageRequest(after=after, limit=limit, ascending=ascending)
 
         def work(connection: Connection) -> FilePage:
-            statement = select(files).where(living_at(now))
+            statement = select(files).where(self._living(now))
             if purpose is not None:
                 statement = statement.where(files.c.purpose == purpose)
 
             def place_of(file_id: str) -> int:
-                return _place(connection, file_id, now)
+                return _place(connection, file_id, self._living(now))
 
             rows, has_more = page_rows(connection, statement, files.c.seq, request, place_of)
             return FilePage(files=[record_of(row) for row in rows], has_more=has_more)
@@ -108,7 +122,7 @@ class Ledger:
                 statement = select(files.c.id).where(
                     files.c.id.in_(wanted[first : first + IDS_PER_QUERY]),
                     files.c.status == FileStatus.PROCESSED,
-                    living_at(now),
+                    self._living(now),
                 )
                 found.update(connection.execute(statement).scalars())
             return found
@@ -161,7 +175,7 @@ class Ledger:
         """Make the file invisible, here and in every vector store, and queue the removal of all
         it left. Raises FileMissing."""
         if not await self._database.run(
-            lambda connection: tombstone_file(connection, file_id, now)
+            lambda connection: tombstone_file(connection, file_id, now, self._tenant)
         ):
             raise FileMissing(file_id)
 
@@ -228,6 +242,9 @@ class Ledger:
         purged_at = await self._database.run(lambda connection: connection.scalar(statement))
         return purged_at is not None
 
+    def _living(self, now: float) -> ColumnElement[bool]:
+        return living_at(now) & owned_by(files.c.tenant, self._tenant)
+
     async def _change(self, file_id: str, condition: ColumnElement[bool], **values: object) -> bool:
         statement = (
             update(files)
@@ -244,7 +261,7 @@ def new_file_id() -> str:
 
 
 def insert_file(connection: Connection, record: FileRecord, now: float) -> None:
-    """Enter a new file and queue its ingest; one in ERROR is entered with its cause alone."""
+    """Enter a new file and queue its ingest; one in ERROR or PROCESSED is entered as it is."""
     connection.execute(
         insert(files).values(
             id=record.id,
@@ -258,16 +275,20 @@ def insert_file(connection: Connection, record: FileRecord, now: float) -> None:
             cause=record.cause,
             failure=record.failure,
             attempts=0,
+            tenant=record.tenant,
         )
     )
-    if record.status is not FileStatus.ERROR:
+    if record.status is FileStatus.UPLOADED:
         insert_job(connection, record.id, JobKind.INGEST, now)
 
 
-def lock_living(connection: Connection, file_ids: Collection[str], now: float) -> None:
+def lock_living(
+    connection: Connection, file_ids: Collection[str], now: float, tenant: str | None = None
+) -> None:
     """Hold these files in life until the transaction ends. Raises FileMissing."""
+    owned = owned_by(files.c.tenant, tenant)
     for file_id in sorted(file_ids):
-        held = update(files).where(files.c.id == file_id, living_at(now))
+        held = update(files).where(files.c.id == file_id, living_at(now), owned)
         if connection.execute(held.values(seq=files.c.seq)).rowcount != 1:
             raise FileMissing(file_id)
 
@@ -279,10 +300,18 @@ def living_at(now: float) -> ColumnElement[bool]:
     )
 
 
-def tombstone_file(connection: Connection, file_id: str, now: float) -> bool:
+def owned_by(column: Column[str], tenant: str | None) -> ColumnElement[bool]:
+    """Rows of the tenant; None: of everybody."""
+    return true() if tenant is None else column == tenant
+
+
+def tombstone_file(
+    connection: Connection, file_id: str, now: float, tenant: str | None = None
+) -> bool:
     """Make the file invisible everywhere and queue the removal of all it left; False if it is
     deleted already."""
     living = (files.c.id == file_id) & files.c.deleted_at.is_(None)
+    living &= owned_by(files.c.tenant, tenant)
     changed = connection.execute(update(files).where(living).values(deleted_at=now))
     if changed.rowcount != 1:
         return False
@@ -300,8 +329,8 @@ def leave_stores(connection: Connection, file_id: str, now: float) -> None:
         insert_job(connection, file_id, JobKind.PLACE, now, store_id)
 
 
-def _place(connection: Connection, file_id: str, now: float) -> int:
-    seq = connection.scalar(select(files.c.seq).where(files.c.id == file_id, living_at(now)))
+def _place(connection: Connection, file_id: str, living: ColumnElement[bool]) -> int:
+    seq = connection.scalar(select(files.c.seq).where(files.c.id == file_id, living))
     if seq is None:
         raise FileMissing(file_id)
     return int(seq)
@@ -326,4 +355,5 @@ def record_of(row: Row[*tuple[object, ...]]) -> FileRecord:
         failure=None if row.failure is None else FailureCode(row.failure),
         stage=None if row.stage is None else Stage(row.stage),
         attempts=row.attempts,
+        tenant=row.tenant,
     )

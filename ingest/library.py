@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ingest.api import (
+    LOCAL,
     FileMissing,
     FilePage,
     FileRecord,
-    FileStatus,
     InlineSearch,
     StoredText,
     TransientError,
+    first_status,
     refuse_unprocessed,
 )
 from ingest.blobs import BlobMissing, BlobStore
@@ -59,15 +60,32 @@ class LibraryParts:
     nudge: Callable[[], Awaitable[None]]
     max_file_bytes: int = MAX_FILE_BYTES
 
+    def for_tenant(self, tenant: str) -> "LibraryParts":
+        return replace(
+            self,
+            ledger=self.ledger.for_tenant(tenant),
+            stores=self.stores.for_tenant(tenant),
+            uploads=self.uploads.for_tenant(tenant),
+        )
+
 
 class LocalLibrary:
     """Ingest and removal are jobs for the worker; everything else happens here."""
 
-    def __init__(self, parts: LibraryParts, *, clock: Callable[[], float] = time.time) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        parts: LibraryParts,
+        *,
+        clock: Callable[[], float] = time.time,
+        tenant: str = LOCAL,
+    ) -> None:
+        self._parts = parts = parts.for_tenant(tenant)
         self._clock = clock
         self._stores = LocalVectorStores(parts.stores, parts.searcher, self._nudge)
         self._uploads = LocalUploads(parts.uploads, parts.blobs, self._nudge, clock=clock)
+
+    def for_tenant(self, tenant: str) -> "LocalLibrary":
+        return LocalLibrary(self._parts, clock=self._clock, tenant=tenant)
 
     @property
     def stores(self) -> LocalVectorStores:
@@ -98,7 +116,7 @@ class LocalLibrary:
             digest=stored.digest,
             created_at=now,
             expires_at=None if expires_after_s is None else now + expires_after_s,
-            status=FileStatus.UPLOADED,
+            status=first_status(purpose),
         )
         try:
             await self._parts.ledger.add(record)

@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 
-from ingest.api import FileRecord, FileStatus, FileTooLarge, IngestError, TransientError
+from ingest.api import FileRecord, FileTooLarge, IngestError, TransientError, first_status
 from ingest.blobs import BlobMissing, BlobStore
 from ingest.ledger import new_file_id
 from ingest.stores_rows import new_id
@@ -108,7 +108,7 @@ class LocalUploads:
             digest=stored.digest,
             created_at=now,
             expires_at=None if lasts_s is None else now + lasts_s,
-            status=FileStatus.UPLOADED,
+            status=first_status(upload.purpose),
         )
 
     async def _bytes_of(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from ingest.api import (
+    UNREAD_PURPOSES,
     FailureCode,
     FileMissing,
     FileRecord,
@@ -21,6 +22,8 @@ from ingest.api import (
     PermanentError,
     Stage,
     TransientError,
+    UnsupportedFile,
+    unread_cause,
 )
 from ingest.blobs import BlobMissing, BlobStore
 from ingest.chunking import ChunkSource
@@ -75,6 +78,8 @@ class Placer:
             return
         if record.status is FileStatus.ERROR:
             raise FileUnread(record)
+        if record.purpose in UNREAD_PURPOSES:
+            raise UnsupportedFile(f"Not searchable: {unread_cause(record.purpose)}.")
         if record.status is not FileStatus.PROCESSED:
             raise TransientError("the file is not read yet")
         await self._index(record, placement)

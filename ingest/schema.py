@@ -42,6 +42,7 @@ files = Table(
     Column("generation", String(64)),
     Column("deleted_at", Float),
     Column("purged_at", Float),
+    Column("tenant", String(64), nullable=False, default="local", server_default="local"),
     sqlite_autoincrement=True,
 )
 
@@ -58,6 +59,7 @@ vector_stores = Table(
     Column("expires_after_days", Integer),
     Column("expires_at", BigInteger),
     Column("deleted_at", Float),
+    Column("tenant", String(64), nullable=False, default="local", server_default="local"),
     sqlite_autoincrement=True,
 )
 
@@ -109,6 +111,7 @@ uploads = Table(
     Column("expires_at", BigInteger, nullable=False),
     Column("status", String(16), nullable=False),
     Column("file_id", String(64)),
+    Column("tenant", String(64), nullable=False, default="local", server_default="local"),
 )
 
 upload_parts = Table(

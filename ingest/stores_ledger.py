@@ -6,11 +6,12 @@ Whoever changes what a store shall hold also queues the job that makes it so, bo
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import ColumnElement, Connection, insert, select, update
 
+from ingest.api import LOCAL
 from ingest.database import Database
 from ingest.jobs import JobKind, insert_job
-from ingest.ledger import IDS_PER_QUERY, lock_living
+from ingest.ledger import IDS_PER_QUERY, lock_living, owned_by
 from ingest.paging import page_rows
 from ingest.schema import batches, files, store_files, vector_stores
 from ingest.stores_api import (
@@ -60,11 +61,18 @@ class Shown:
 
 
 class StoresLedger:
-    """`clock` tells when a store with an end has reached it."""
+    """`clock` tells when a store with an end has reached it. A ledger with a `tenant` knows the
+    stores and the files of that tenant only."""
 
-    def __init__(self, database: Database, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, database: Database, *, clock: Callable[[], float], tenant: str | None = None
+    ) -> None:
         self._database = database
         self._clock = clock
+        self._tenant = tenant
+
+    def for_tenant(self, tenant: str) -> "StoresLedger":
+        return StoresLedger(self._database, clock=self._clock, tenant=tenant)
 
     async def create(self, new: NewVectorStore) -> str:
         """Raises FileMissing, having created nothing."""
@@ -72,7 +80,7 @@ class StoresLedger:
         store_id = new_id("vs")
 
         def work(connection: Connection) -> None:
-            lock_living(connection, {each.file_id for each in new.files}, now)
+            lock_living(connection, {each.file_id for each in new.files}, now, self._tenant)
             connection.execute(
                 insert(vector_stores).values(
                     id=store_id,
@@ -83,6 +91,7 @@ class StoresLedger:
                     last_active_at=int(now),
                     expires_after_days=new.expires_after_days,
                     expires_at=end_of(now, new.expires_after_days),
+                    tenant=self._tenant or LOCAL,
                 )
             )
             attach_files(connection, store_id, new.files, now, None)
@@ -94,7 +103,7 @@ class StoresLedger:
         now = self._clock()
 
         def work(connection: Connection) -> VectorStoreRecord:
-            row = living_store(connection, store_id)
+            row = living_store(connection, store_id, self._tenant)
             return store_of(row, totals_of(connection, [store_id]).get(store_id), now)
 
         return await self._database.run(work)
@@ -105,9 +114,11 @@ class StoresLedger:
 
         def work(connection: Connection) -> Page[VectorStoreRecord]:
             def place_of(store_id: str) -> int:
-                return int(living_store(connection, store_id).seq)
+                return int(living_store(connection, store_id, self._tenant).seq)
 
-            statement = select(vector_stores).where(vector_stores.c.deleted_at.is_(None))
+            statement = select(vector_stores).where(
+                vector_stores.c.deleted_at.is_(None), self._owned()
+            )
             rows, has_more = page_rows(
                 connection, statement, vector_stores.c.seq, request, place_of
             )
@@ -121,7 +132,7 @@ class StoresLedger:
         now = self._clock()
 
         def work(connection: Connection) -> None:
-            row = lock_open(connection, store_id, now)
+            row = lock_open(connection, store_id, now, self._tenant)
             values: dict[str, object] = {}
             if changes.name is not None:
                 values["name"] = changes.name
@@ -140,7 +151,7 @@ class StoresLedger:
         now = self._clock()
 
         def work(connection: Connection) -> None:
-            row = lock_open(connection, store_id, now)
+            row = lock_open(connection, store_id, now, self._tenant)
             touch_store(connection, store_id, row.expires_after_days, now)
 
         await self._database.run(work)
@@ -150,7 +161,7 @@ class StoresLedger:
 
         def work(connection: Connection) -> None:
             living = (vector_stores.c.id == store_id) & vector_stores.c.deleted_at.is_(None)
-            ended = update(vector_stores).where(living).values(deleted_at=now)
+            ended = update(vector_stores).where(living, self._owned()).values(deleted_at=now)
             if connection.execute(ended).rowcount != 1:
                 raise VectorStoreMissing(store_id)
             empty_store(connection, store_id, now)
@@ -165,8 +176,8 @@ class StoresLedger:
         batch_id = new_id("vsfb") if as_batch else None
 
         def work(connection: Connection) -> None:
-            row = lock_open(connection, store_id, now)
-            lock_living(connection, {each.file_id for each in new}, now)
+            row = lock_open(connection, store_id, now, self._tenant)
+            lock_living(connection, {each.file_id for each in new}, now, self._tenant)
             if batch_id is not None:
                 connection.execute(
                     insert(batches).values(id=batch_id, store_id=store_id, created_at=int(now))
@@ -182,7 +193,7 @@ class StoresLedger:
         now = self._clock()
 
         def work(connection: Connection) -> StoreFile:
-            refuse_expired(living_store(connection, store_id), now)
+            refuse_expired(living_store(connection, store_id, self._tenant), now)
             return store_file_of(living_row(connection, store_id, file_id, now))
 
         return await self._database.run(work)
@@ -199,7 +210,7 @@ class StoresLedger:
         now = self._clock()
 
         def work(connection: Connection) -> Page[StoreFile]:
-            refuse_expired(living_store(connection, store_id), now)
+            refuse_expired(living_store(connection, store_id, self._tenant), now)
             statement = in_store(store_id, now)
             if batch_id is not None:
                 batch_row(connection, store_id, batch_id)
@@ -223,7 +234,7 @@ class StoresLedger:
         now = self._clock()
 
         def work(connection: Connection) -> None:
-            lock_open(connection, store_id, now)
+            lock_open(connection, store_id, now, self._tenant)
             row = living_row(connection, store_id, file_id, now)
             values: dict[str, object] = {"attributes": encode(attributes)}
             is_indexed = row.status in (StoreFileStatus.COMPLETED, StoreFileStatus.IN_PROGRESS)
@@ -239,7 +250,7 @@ class StoresLedger:
         now = self._clock()
 
         def work(connection: Connection) -> None:
-            lock_open(connection, store_id, now)
+            lock_open(connection, store_id, now, self._tenant)
             living_row(connection, store_id, file_id, now)
             set_file(connection, store_id, file_id, removed_at=now)
             insert_job(connection, file_id, JobKind.PLACE, now, store_id)
@@ -251,7 +262,7 @@ class StoresLedger:
         now = self._clock()
 
         def work(connection: Connection) -> StoreBatch:
-            refuse_expired(living_store(connection, store_id), now)
+            refuse_expired(living_store(connection, store_id, self._tenant), now)
             row = batch_row(connection, store_id, batch_id)
             return batch_of(row, batch_counts(connection, batch_id))
 
@@ -262,7 +273,7 @@ class StoresLedger:
         now = self._clock()
 
         def work(connection: Connection) -> None:
-            lock_open(connection, store_id, now)
+            lock_open(connection, store_id, now, self._tenant)
             batch_row(connection, store_id, batch_id)
             running = (
                 (store_files.c.batch_id == batch_id)
@@ -284,12 +295,15 @@ class StoresLedger:
 
         await self._database.run(work)
 
+    def _owned(self) -> ColumnElement[bool]:
+        return owned_by(vector_stores.c.tenant, self._tenant)
+
     async def scope(self, store_id: str) -> Sequence[str] | None:
         """Which files may be found: None is all that the index holds of this collection."""
         now = self._clock()
 
         def work(connection: Connection) -> Sequence[str] | None:
-            refuse_expired(living_store(connection, store_id), now)
+            refuse_expired(living_store(connection, store_id, self._tenant), now)
             joined = store_files.join(files, files.c.id == store_files.c.file_id)
             hidden = (
                 select(store_files.c.file_id)

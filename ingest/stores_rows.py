@@ -24,7 +24,7 @@ from sqlalchemy import (
 
 from ingest.api import FailureCode, FileMissing, FileStatus, Stage
 from ingest.jobs import JobKind, insert_job
-from ingest.ledger import living_at
+from ingest.ledger import living_at, owned_by
 from ingest.schema import batches, files, store_files, vector_stores
 from ingest.stores_api import (
     BatchMissing,
@@ -52,27 +52,30 @@ class Totals:
     usage_bytes: int
 
 
-def living_store(connection: Connection, store_id: str) -> AnyRow:
+def living_store(connection: Connection, store_id: str, tenant: str | None) -> AnyRow:
     """Raises VectorStoreMissing."""
-    living = (vector_stores.c.id == store_id) & vector_stores.c.deleted_at.is_(None)
-    row = connection.execute(select(vector_stores).where(living)).first()
+    row = connection.execute(select(vector_stores).where(_living(store_id, tenant))).first()
     if row is None:
         raise VectorStoreMissing(store_id)
     return row
 
 
-def lock_open(connection: Connection, store_id: str, now: float) -> AnyRow:
+def lock_open(connection: Connection, store_id: str, now: float, tenant: str | None) -> AnyRow:
     """Hold the store unchanged until the transaction ends.
 
     Raises VectorStoreMissing or VectorStoreExpired.
     """
-    living = (vector_stores.c.id == store_id) & vector_stores.c.deleted_at.is_(None)
-    held = update(vector_stores).where(living).values(seq=vector_stores.c.seq)
+    held = update(vector_stores).where(_living(store_id, tenant)).values(seq=vector_stores.c.seq)
     row = connection.execute(held.returning(*vector_stores.c)).first()
     if row is None:
         raise VectorStoreMissing(store_id)
     refuse_expired(row, now)
     return row
+
+
+def _living(store_id: str, tenant: str | None) -> ColumnElement[bool]:
+    living = (vector_stores.c.id == store_id) & vector_stores.c.deleted_at.is_(None)
+    return living & owned_by(vector_stores.c.tenant, tenant)
 
 
 def refuse_expired(row: AnyRow, now: float) -> None:

@@ -12,7 +12,7 @@ TOKENIZER = "tokenizer.json"
 
 
 class EmbedderTokens:
-    """A `TokenSpans` over the embedder's own tokenizer; special tokens are not counted."""
+    """A `TokenSpans` over the embedder's own tokenizer; only `count` counts special tokens."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         tokenizer.no_truncation()
@@ -26,6 +26,11 @@ class EmbedderTokens:
         if not path.is_file():
             raise ValueError(f"the embedding model has no {TOKENIZER} to count tokens with: {path}")
         return cls(Tokenizer.from_file(str(path)))
+
+    def count(self, texts: Sequence[str]) -> Sequence[int]:
+        """Tokens that the embedder reads for each text, special tokens included."""
+        found = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=True)
+        return [len(one.ids) for one in found]
 
     def __call__(self, text: str) -> Sequence[tuple[int, int]]:
         spans: list[tuple[int, int]] = self._tokenizer.encode(

@@ -1,13 +1,13 @@
 """What uploads in parts and their parts are, as rows. Knows no bytes."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection, Row, delete, insert, or_, select, update
 
-from ingest.api import FileRecord
+from ingest.api import LOCAL, FileRecord
 from ingest.database import Database
-from ingest.ledger import insert_file, living_at, record_of
+from ingest.ledger import insert_file, living_at, owned_by, record_of
 from ingest.schema import files, upload_parts, uploads
 from ingest.stores_rows import new_id
 from ingest.uploads_api import (
@@ -32,11 +32,17 @@ class Parts:
 
 
 class UploadsLedger:
-    """`clock` tells when an upload has expired."""
+    """`clock` tells when an upload has expired. A ledger with a `tenant` knows no other's."""
 
-    def __init__(self, database: Database, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, database: Database, *, clock: Callable[[], float], tenant: str | None = None
+    ) -> None:
         self._database = database
         self._clock = clock
+        self._tenant = tenant
+
+    def for_tenant(self, tenant: str) -> "UploadsLedger":
+        return UploadsLedger(self._database, clock=self._clock, tenant=tenant)
 
     async def create(self, new: NewUpload) -> str:
         now = int(self._clock())
@@ -51,6 +57,7 @@ class UploadsLedger:
             created_at=now,
             expires_at=now + UPLOAD_LIFE_S,
             status=UploadStatus.PENDING,
+            tenant=self._tenant or LOCAL,
         )
         await self._database.run(lambda connection: connection.execute(values))
         return upload_id
@@ -60,7 +67,8 @@ class UploadsLedger:
         now = self._clock()
 
         def work(connection: Connection) -> UploadRecord:
-            row = connection.execute(select(uploads).where(uploads.c.id == upload_id)).first()
+            mine = (uploads.c.id == upload_id) & owned_by(uploads.c.tenant, self._tenant)
+            row = connection.execute(select(uploads).where(mine)).first()
             if row is None:
                 raise UploadMissing(upload_id)
             return _record(row, _file_of(connection, row, now), now)
@@ -102,7 +110,8 @@ class UploadsLedger:
             values = {"status": UploadStatus.COMPLETED, "file_id": record.id}
             if not self._hold(connection, upload_id, **values):
                 return False
-            insert_file(connection, record, record.created_at)
+            owned = replace(record, tenant=self._tenant or LOCAL)
+            insert_file(connection, owned, owned.created_at)
             return True
 
         if not await self._database.run(work):
@@ -152,6 +161,7 @@ class UploadsLedger:
             (uploads.c.id == upload_id)
             & (uploads.c.status == UploadStatus.PENDING)
             & (uploads.c.expires_at > self._clock())
+            & owned_by(uploads.c.tenant, self._tenant)
         )
         held = update(uploads).where(pending)
         return (

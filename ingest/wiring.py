@@ -14,10 +14,12 @@ from starlette.types import ASGIApp
 from ingest.blobs import BlobStore
 from ingest.chunking import ChunkConfig
 from ingest.database import Database
+from ingest.embedding import CountingEmbedder
 from ingest.face import Services, create_app
 from ingest.handler import JobHandler
 from ingest.inline import InlineConfig, InlineSearcher
 from ingest.jobs import JobQueue, QueueConfig
+from ingest.joining import JoiningEmbedder
 from ingest.ledger import Ledger
 from ingest.parsing.parsed import ParseLimits
 from ingest.parsing.sandbox import Sandbox
@@ -105,7 +107,7 @@ async def _built_worker(
                 texts=texts,
                 cache=cache,
                 sandbox=sandbox,
-                embedder=embedder,
+                embedder=JoiningEmbedder(embedder),
                 store=store,
                 search_text=search_text,
             )
@@ -117,6 +119,8 @@ async def _built_worker(
             )
             services.inline = InlineSearcher(embedder, search_text, inline_config)
             reranker = await load_reranker(settings.reranker) if settings.reranker else None
+            tokens = await asyncio.to_thread(EmbedderTokens.load, settings.embedder)
+            services.embeddings = CountingEmbedder(embedder, tokens)
             services.searcher = make_searcher(store, embedder, cache, reranker=reranker)
             num_abandoned = await queue.reclaim()
             logger.info("ingest ready", extra={"abandoned_jobs": num_abandoned})

@@ -159,6 +159,11 @@ class Embedder(Protocol):
     @property
     def dimension(self) -> int: ...
 
+    @property
+    def window_tokens(self) -> int:
+        """What the model reads at once, special tokens included; longer texts are read in parts."""
+        ...
+
     async def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         """Unit-length float vectors, in order. Empty input gives an empty result."""
         ...

@@ -1,7 +1,7 @@
 """An Engine at the other end of HTTP; knows the wire and httpx, imports no engine code."""
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import cast
@@ -78,7 +78,8 @@ class RemoteEngine:
         """Closing it closes the connection, which is how the engine learns of the abort."""
         body = encode_request(request, self._clock())
         is_finished = False
-        async with self._streaming(body) as response, aclosing(_events(response)) as events:
+        traced = {"traceparent": request.traceparent} if request.traceparent else {}
+        async with self._streaming(body, traced) as response, aclosing(_events(response)) as events:
             async for event in events:
                 yield event
                 is_finished = isinstance(event, FinishEvent)
@@ -86,12 +87,14 @@ class RemoteEngine:
             raise EngineLost("the engine ended the stream before its finish")
 
     @asynccontextmanager
-    async def _streaming(self, body: bytes) -> AsyncIterator[httpx.Response]:
+    async def _streaming(
+        self, body: bytes, headers: Mapping[str, str]
+    ) -> AsyncIterator[httpx.Response]:
         url = f"{self._base_url}/v1/generate"
         try:
             with _our_wire():
                 async with self._connected.stream(
-                    "POST", url, content=body, timeout=STREAM_TIMEOUT
+                    "POST", url, content=body, headers=headers, timeout=STREAM_TIMEOUT
                 ) as response:
                     if response.status_code != httpx.codes.OK:
                         raise _refusal(response.status_code, await response.aread())

@@ -22,6 +22,7 @@ from engines.api import (
     EngineRefused,
     EngineStatus,
     Event,
+    GrammarRefused,
     PromptTooLong,
     RequestExpired,
 )
@@ -46,6 +47,7 @@ sees headers long before the first event; if it fails all the same, the stream s
 STATUS: Mapping[type[EngineError], int] = {
     PromptTooLong: 400,
     EngineRefused: 400,
+    GrammarRefused: 400,
     EngineBusy: 503,
     EngineLost: 503,
     RequestExpired: 504,

@@ -22,6 +22,8 @@ from engines.api import (
     Event,
     FinishEvent,
     GenerateRequest,
+    Grammar,
+    GrammarRefused,
     ProgressEvent,
     PromptTooLong,
     RequestExpired,
@@ -48,6 +50,8 @@ class WireRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     seconds_left: float | None
     service_tier: str
     n: int
+    grammar: Grammar | None = None
+    cache_key: str = ""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +79,7 @@ PLAIN: Mapping[str, type[EngineError]] = {
     "engine_lost": EngineLost,
     "request_expired": RequestExpired,
     "engine_refused": EngineRefused,
+    "grammar_refused": GrammarRefused,
 }
 PLAIN_CODES: Mapping[type[EngineError], str] = {kind: code for code, kind in PLAIN.items()}
 
@@ -99,6 +104,8 @@ def encode_request(request: GenerateRequest, now_s: float) -> bytes:
             seconds_left=left_s,
             service_tier=request.service_tier,
             n=request.n,
+            grammar=request.grammar,
+            cache_key=request.cache_key,
         )
     )
 
@@ -122,6 +129,8 @@ def decode_request(body: bytes, now_s: float) -> GenerateRequest:
         deadline_s=math.inf if wire.seconds_left is None else now_s + wire.seconds_left,
         service_tier=wire.service_tier,
         n=wire.n,
+        grammar=wire.grammar,
+        cache_key=wire.cache_key,
     )
 
 

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
+import msgspec
+
 from engines.gang.launcher import Launcher, RankExited
 from engines.gang.link import Door, LinkLost, RankLink, frame
 from engines.gang.messages import (
@@ -178,7 +180,8 @@ def _agreed(step: Step, answers: Sequence[FromRank]) -> StepDone:
             return answer
     if any(answer.sampled != done[0].sampled for answer in done):
         raise GangLost(f"the ranks disagree about step {step.step_id}")
-    return done[0]
+    cached = sum(answer.cached_tokens for answer in done)
+    return msgspec.structs.replace(done[0], cached_tokens=cached)
 
 
 @asynccontextmanager

@@ -67,41 +67,39 @@ class GangLimits:
         """The longest prompt + answer per mode.
 
         Full attention never goes past the window that the model was trained for; hierarchical
-        attention never looks at more than a window at once, so only KV bounds its prompts.
+        attention never looks at more than a window at once, so its prompts are bounded by
+        configuration only.
         """
         room = self.kv_budget_tokens - self.ranks * SHARD_SLACK_TOKENS
         per_step = UNEVEN_TOKENS * self.ranks
         chunk = self.prefill_chunk_tokens
         full = (room - per_step) * chunk // (chunk + per_step)
-        # The context is held once in chunks, and as much of it as a shortlist holds once more.
-        spare = room - self._anchor_copies - self._uneven(self.window_tokens)
-        hierarchical = max(spare - self._shortlist_tokens, spare // 2)
         return {
             Attention.FULL: max(0, min(self.window_tokens, full)),
-            Attention.HIERARCHICAL: max(0, hierarchical),
+            Attention.HIERARCHICAL: self.hierarchical.max_context_tokens,
         }
 
     def kv_tokens(self, request: GenerateRequest) -> int:
         """KV that the request takes over all ranks, in tokens.
 
-        The ranks' shards are not quite even, and the anchor lies on every rank.
+        The ranks' shards are not quite even. Of a hierarchical prompt only what is read again
+        has KV, and the anchor, on every rank; the keys of chunks have budgets of their own.
         """
-        needed = num_needed(request) + self.ranks * SHARD_SLACK_TOKENS
+        slack = self.ranks * SHARD_SLACK_TOKENS
         if request.attention is Attention.FULL:
-            return needed + self._uneven(len(request.prompt_ids))
+            return num_needed(request) + slack + self._uneven(len(request.prompt_ids))
+        asked = num_needed(request) - request.question_start
         read_again = min(request.question_start, self._shortlist_tokens)
         num_read = read_again + len(request.prompt_ids) - request.question_start
-        return needed + read_again + self._anchor_copies + self._uneven(num_read)
-
-    @property
-    def _anchor_copies(self) -> int:
-        return (self.ranks - 1) * self.hierarchical.anchor_tokens
+        anchors = self.ranks * min(self.hierarchical.anchor_tokens, request.question_start)
+        return read_again + asked + anchors + slack + self._uneven(num_read)
 
     @property
     def _shortlist_tokens(self) -> int:
         """The most context that is read again for a hierarchical answer."""
         sizes = self.hierarchical
-        return min(self.window_tokens, sizes.anchor_tokens + sizes.top_k * sizes.chunk_tokens)
+        most = sizes.anchor_tokens + sizes.most_k * sizes.longest_read
+        return min(self.window_tokens, most)
 
     def _uneven(self, num_read: int) -> int:
         num_steps = num_read // self.prefill_chunk_tokens + 1
@@ -133,14 +131,21 @@ class GangLimits:
             )
 
     def _check_question(self, request: GenerateRequest) -> None:
-        """Question and answer must leave the window room for anchor and one chunk."""
+        """Question and answer must leave the window room for anchor and one chunk, and there
+        must be KV for what is read again."""
         sizes = self.hierarchical
-        taken = min(request.question_start, sizes.anchor_tokens + sizes.chunk_tokens)
+        taken = min(request.question_start, sizes.anchor_tokens + sizes.longest_read)
         asked = num_needed(request) - request.question_start
         if asked + taken > self.window_tokens:
             raise EngineRefused(
                 f"question and answer need {asked} tokens; beside a chunk of context the model's "
                 f"window leaves {self.window_tokens - taken}"
+            )
+        needed = self.kv_tokens(request)
+        if needed > self.kv_budget_tokens:
+            raise EngineRefused(
+                f"what hierarchical attention reads again, the question and the answer need KV "
+                f"for {needed} tokens; {self.kv_budget_tokens} fit"
             )
 
 

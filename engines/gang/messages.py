@@ -11,6 +11,11 @@ from collections.abc import Iterable
 
 import msgspec
 
+from engines.api import Grammar
+
+NO_TOKEN = -1
+"""Sampled where the grammar of an answer lets nothing follow what it holds."""
+
 
 def pack_ids(ids: "Iterable[int]") -> bytes:
     """Token ids as little-endian int32."""
@@ -93,7 +98,9 @@ class Open(Message, frozen=True, kw_only=True, tag=True):
 
     `prompt_ids` are little-endian int32. `replay_ids` are tokens already sent to the client by
     an earlier epoch (same encoding); they are prefilled after the prompt and never sampled.
-    `max_new_tokens` counts the replayed tokens too.
+    `max_new_tokens` counts the replayed tokens too. `grammar` is one that the supervisor has seen
+    compiled; replayed tokens obey it. Finished chunks may be taken from earlier sequences of the
+    same `cache_key`, and stay for later ones; without one they go with the sequence.
     """
 
     sequence_id: int
@@ -104,6 +111,8 @@ class Open(Message, frozen=True, kw_only=True, tag=True):
     question_start: int
     document_starts: list[int]
     sampling: SamplingSpec
+    grammar: Grammar | None = None
+    cache_key: str = ""
 
 
 class Prefill(Message, frozen=True, kw_only=True, tag=True):
@@ -196,6 +205,8 @@ class Logprob(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Sampled(msgspec.Struct, frozen=True, kw_only=True):
+    """`token_id` may be NO_TOKEN, which ends the request."""
+
     sequence_id: int
     token_id: int
     logprob: float | None = None
@@ -212,7 +223,8 @@ class StepDone(Message, frozen=True, kw_only=True, tag=True):
     """The step ran. All ranks report the same `sampled`; a difference ends the gang.
 
     `aborted`: a Cancel arrived during the step; its sequence must be closed.
-    `spans` and `recall` are set by Ask on every rank.
+    `spans` and `recall` are set by Ask on every rank. `cached_tokens` is set by Encode: those of
+    this rank's chunks that were not read for it.
     """
 
     step_id: int
@@ -222,6 +234,7 @@ class StepDone(Message, frozen=True, kw_only=True, tag=True):
     aborted: bool = False
     spans: list[Span] = []
     recall: float | None = None
+    cached_tokens: int = 0
 
 
 class StepFailed(Message, frozen=True, kw_only=True, tag=True):

@@ -7,7 +7,9 @@ from engines.api import (
     AnswerEndEvent,
     Attention,
     EngineBusy,
+    EngineError,
     EngineLoad,
+    EngineLost,
     Event,
     FinishEvent,
     GenerateRequest,
@@ -33,11 +35,13 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """What a step brought one request. After `ended` the gang must close the sequence."""
+    """What a step brought one request. After `ended` the gang must close the sequence. An `error`
+    is the end of the whole request."""
 
     sequence_id: int
     events: tuple[Event, ...]
     ended: bool
+    error: EngineError | None = None
 
 
 class Scheduler:
@@ -295,6 +299,10 @@ class Scheduler:
 
     def _deliver(self, sequence: Sequence, events: list[Event]) -> Delivery:
         """A leader that ends with its first token stays until its branches have been made."""
+        if sequence.stuck:
+            self.leave(sequence.id)
+            lost = EngineLost("the answer came to a place where its grammar lets nothing follow")
+            return Delivery(sequence_id=sequence.id, events=(), ended=True, error=lost)
         if events and isinstance(events[-1], AnswerEndEvent | FinishEvent):
             sequence.ended = True
         ended = sequence.ended and not (sequence.index == 0 and self._unforked(sequence))

@@ -20,6 +20,7 @@ from engines.api import (
 )
 from engines.chunks import ChunkPlan, num_within
 from engines.gang.messages import (
+    NO_TOKEN,
     Ask,
     Encode,
     Open,
@@ -57,7 +58,7 @@ class Sequence:
     `decoding` tell what the present gang holds, and are reset with it: `read_tokens` counts the
     prompt's, `prefilled_tokens` those of what full attention reads, which is `num_to_prefill`
     tokens long: the prompt, or once that is chosen the shortlist. `chunk_limit` is set once a
-    chunk was too large for the ranks' memory.
+    chunk was too large for the ranks' memory. `own_chunks` were begun for it by an earlier gang.
     """
 
     id: int
@@ -74,6 +75,9 @@ class Sequence:
     num_replayed: int = 0
     read_tokens: int = 0
     encoded_chunks: int = 0
+    begun_chunks: int = 0
+    own_chunks: int = 0
+    cached_tokens: int = 0
     num_to_prefill: int | None = None
     prefilled_tokens: int = 0
     decoding: bool = False
@@ -84,6 +88,8 @@ class Sequence:
     attended: AttendedEvent | None = None
     started_s: float | None = None
     first_token_s: float | None = None
+    stuck: bool = False
+    """Its grammar let nothing follow: the request has failed."""
 
     @property
     def unread_tokens(self) -> int:
@@ -106,6 +112,8 @@ class Sequence:
             question_start=request.question_start,
             document_starts=list(request.document_starts),
             sampling=sampling_spec(request.sampling, self.seed),
+            grammar=request.grammar,
+            cache_key=request.cache_key,
         )
 
     @property
@@ -129,7 +137,8 @@ class Sequence:
         self.is_open = False
         self.decoding = False
         self.read_tokens = 0
-        self.encoded_chunks = 0
+        self.own_chunks = max(self.own_chunks, self.begun_chunks)
+        self.encoded_chunks = self.begun_chunks = 0
         self.num_to_prefill = None
         self.prefilled_tokens = 0
 
@@ -155,6 +164,7 @@ class Sequence:
             last == first or chunks[last][1] - chunks[first][0] <= encode_tokens
         ):
             last += 1
+        self.begun_chunks = last
         return Encode(step_id=step_id, sequence_id=self.id, first=first, last=last)
 
     @property
@@ -169,6 +179,7 @@ class Sequence:
         match step:
             case Encode(last=last):
                 assert self.plan is not None
+                self._count_cached(step, done)
                 self.encoded_chunks = last
                 self.read_tokens = self.plan.chunks[last - 1][1]
                 return list(self._progress())
@@ -177,6 +188,11 @@ class Sequence:
                 return []
             case Prefill(stop=stop):
                 return self._after_prefill(stop, done, now_s)
+
+    def _count_cached(self, step: Encode, done: StepDone) -> None:
+        """What an earlier gang read for this very request is no saving."""
+        if step.first >= self.own_chunks:
+            self.cached_tokens += done.cached_tokens
 
     def _after_ask(self, done: StepDone) -> None:
         assert self.plan is not None
@@ -201,7 +217,10 @@ class Sequence:
         return events
 
     def after_token(self, sampled: Sampled, now_s: float) -> list[Event]:
-        """The token, the finish that it brings, or both."""
+        """The token, the finish that it brings, or both; nothing from a sequence that is stuck."""
+        if sampled.token_id == NO_TOKEN:
+            self.stuck = True
+            return []
         if self.first_token_s is None:
             self.first_token_s = now_s
         if len(self.sent_ids) - self.num_replayed >= STEADY_TOKENS:
@@ -240,7 +259,7 @@ class Sequence:
                 FinishEvent(
                     reason=reason,
                     prompt_tokens=len(self.request.prompt_ids),
-                    cached_tokens=0,
+                    cached_tokens=self.cached_tokens,
                     completion_tokens=answers.ended_tokens,
                     queue_s=self.started_s - self.arrived_s,
                     prefill_s=self.first_token_s - self.started_s,

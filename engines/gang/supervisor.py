@@ -6,7 +6,7 @@ import math
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engines.api import (
@@ -32,7 +32,9 @@ from engines.gang.messages import Cancel, Close, Step
 from engines.gang.order import RankOrder
 from engines.gang.runner import StepTooLarge
 from engines.gang.scheduler import Delivery, Scheduler, sequences_of
+from engines.gang.segment_home import segment_home
 from engines.gang.sequence import OutOfStep
+from engines.grammar import Grammars
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +83,7 @@ class Supervisor:
         self._config = parts.config
         self._clock = parts.clock
         self._scheduler = Scheduler(parts.limits)
+        self._grammars = Grammars(parts.tokenizer, parts.limits.vocab_size)
         self._outlets: dict[int, asyncio.Queue[Event | EngineError]] = {}
         self._wake = asyncio.Event()
         self._ready = asyncio.Event()
@@ -123,6 +126,8 @@ class Supervisor:
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
         if self._stopped or self._failed_starts >= MAX_FAILED_STARTS:
             raise EngineLost("the engine has no ranks and cannot start any")
+        if request.grammar is not None:
+            await asyncio.to_thread(self._grammars.check, request.grammar)
         sequence_id = self._submit(request)
         members = range(sequence_id, sequence_id + request.n)
         outlet: asyncio.Queue[Event | EngineError] = asyncio.Queue()
@@ -144,8 +149,10 @@ class Supervisor:
         token = parts.token or secrets.token_hex(16)
         try:
             async with Door(token=token, host=parts.door_host, port=parts.door_port) as door:
-                while True:
-                    await self._live_one_epoch(door, token)
+                with segment_home(parts.config.segments) as segments:
+                    self._config = replace(parts.config, segments=segments)
+                    while True:
+                        await self._live_one_epoch(door, token)
         finally:
             self._stopped = True
             self._fail_all("the engine is stopping")
@@ -234,6 +241,8 @@ class Supervisor:
         for delivery in deliveries:
             for event in delivery.events:
                 self._outlets[delivery.sequence_id].put_nowait(event)
+            if delivery.error is not None:
+                self._outlets[delivery.sequence_id].put_nowait(delivery.error)
             if delivery.ended:
                 self._to_close.append(delivery.sequence_id)
 

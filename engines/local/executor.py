@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engines.chunks import ChunkPlan, choose_chunks, num_within
+from engines.chunks import num_within
 from engines.config import EngineConfig
 from engines.gang.messages import (
+    NO_TOKEN,
     Ask,
     Decode,
     Encode,
@@ -27,16 +28,21 @@ from engines.gang.messages import (
     StepDone,
 )
 from engines.gang.runner import StepTooLarge
-from engines.local.hierarchical import Context, ScorePass, Weights
+from engines.grammar import Grammars
+from engines.local.grammar import allowed_V
+from engines.local.hierarchical.context import Context
+from engines.local.hierarchical.reader import HierarchicalReader
 from engines.local.hook import AttentionPass
 from engines.local.loading import Decoder, load_model
 from engines.local.passes import Stop
-from engines.local.placement import Run, deal, paged, positions_of, zigzag
+from engines.local.placement import deal, paged, positions_of, zigzag
 from engines.local.replicated import ReplicatedPass
 from engines.local.ring import RingGroup, StepAborted
 from engines.local.ring_pass import RingPass
 from engines.local.sampling import Drawn, agree, draw
+from engines.local.segments.places import open_store
 from engines.local.sequences import OpenSequence, open_sequence, read_by_full_attention
+from engines.models.folder import read_folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +50,7 @@ class Outcome:
     sampled: tuple[Sampled, ...] = ()
     spans: tuple[Span, ...] = ()
     recall: float | None = None
+    cached_tokens: int = 0
 
 
 class Executor:
@@ -54,6 +61,10 @@ class Executor:
         self._config = config
         self._group = group
         self._decoder = decoder
+        self._reader = HierarchicalReader(
+            config, decoder, group, open_store(config.segments, group.world_rank, config.ranks)
+        )
+        self._grammars: Grammars | None = None
 
     @classmethod
     def load(cls, config: EngineConfig, group: RingGroup) -> "Executor":
@@ -82,11 +93,14 @@ class Executor:
             raise ValueError(f"sequence {message.sequence_id} is open already")
         with torch.inference_mode():
             sequence = open_sequence(message, self._group, self._config)
+        self._follow(sequence)
         self.sequences[message.sequence_id] = sequence
 
     def close(self, sequence_id: int) -> None:
         """Free the sequence's KV. Unknown ids are ignored."""
-        self.sequences.pop(sequence_id, None)
+        sequence = self.sequences.pop(sequence_id, None)
+        if sequence is not None and sequence.context is not None and not sequence.cache_key:
+            self._reader.forget(sequence.context)
 
     def run(self, step: Step, cancelled: Callable[[int], bool]) -> StepDone:
         """Carry out one step. `cancelled(sequence_id)` is asked at every layer.
@@ -120,6 +134,7 @@ class Executor:
             aborted=aborted,
             spans=list(outcome.spans),
             recall=outcome.recall,
+            cached_tokens=outcome.cached_tokens,
         )
 
     def _run(self, step: Step, stop: Stop) -> Outcome:
@@ -129,11 +144,20 @@ class Executor:
             case Encode():
                 return self._encode(step, self._context(step.sequence_id), stop)
             case Ask():
-                return self._ask(self._sequence(step.sequence_id), stop)
+                return self._ask(self._sequence(step.sequence_id))
             case Fork():
                 return self._fork(step, self._sequence(step.sequence_id))
             case Decode():
                 return self._decode([self._sequence(i) for i in step.sequence_ids], stop)
+
+    def _follow(self, sequence: OpenSequence) -> None:
+        """Let the answer obey its grammar: on rank 0, which samples for all."""
+        if sequence.grammar is None or self._group.rank != 0:
+            return
+        if self._grammars is None:
+            tokenizer = read_folder(self._config.model_dir).tokenizer
+            self._grammars = Grammars(tokenizer, self.vocab_size)
+        sequence.follower = self._grammars.follower(sequence.grammar)
 
     def _sequence(self, sequence_id: int) -> OpenSequence:
         sequence = self.sequences.get(sequence_id)
@@ -186,6 +210,7 @@ class Executor:
         for branch in branches:
             if branch.sequence_id in self.sequences:
                 raise ValueError(f"sequence {branch.sequence_id} is open already")
+            self._follow(branch)
             self.sequences[branch.sequence_id] = branch
         logits = sequence.first_logits.repeat(len(branches), 1)
         return Outcome(sampled=self._sample(branches, logits))
@@ -193,11 +218,12 @@ class Executor:
     def _decode(self, sequences: Sequence[OpenSequence], stop: Stop) -> Outcome:
         new = [paged(s.kv.stop, self._group.size) for s in sequences]
         parts = [s.rows(n) for s, n in zip(sequences, new, strict=True)]
-        logits = self._forward(
+        logits = self._decoder.decode(
             torch.tensor([s.generated[-1] for s in sequences]),
             torch.tensor([s.kv.stop for s in sequences]),
-            ReplicatedPass(parts, self._group, stop),
-            range(len(sequences)),
+            parts,
+            self._group,
+            stop,
         )
         for sequence, share in zip(sequences, new, strict=True):
             sequence.kv.commit(share)
@@ -208,58 +234,27 @@ class Executor:
 
     def _encode(self, step: Encode, opened: tuple[OpenSequence, Context], stop: Stop) -> Outcome:
         sequence, context = opened
+        before = context.num_reused
         for chunk in range(step.first, step.last):
             if chunk in context.own:
-                self._encode_anchor(sequence, context, stop)
-                start, end = context.plan.chunks[chunk]
-                self._encode_block(
-                    sequence.text_T[start:end],
-                    context.place(chunk),
-                    context.chunk_pass(chunk, stop),
-                )
-                context.commit_chunk(chunk)
-        return Outcome()
+                self._reader.encode(context, sequence.text_T, sequence.owner, chunk, stop)
+        return Outcome(cached_tokens=context.num_reused - before)
 
-    def _encode_anchor(self, sequence: OpenSequence, context: Context, stop: Stop) -> None:
-        if context.needs_anchor:
-            ids_T = sequence.text_T[: context.anchor.length]
-            self._encode_block(ids_T, context.anchor, context.anchor_pass(stop))
-            context.commit_anchor()
-
-    def _encode_block(self, ids_T: Tensor, block: Run, attending: AttentionPass) -> None:
-        self._forward(ids_T, torch.arange(block.start, block.stop), attending, [])
-
-    def _ask(self, sequence: OpenSequence, stop: Stop) -> Outcome:
+    def _ask(self, sequence: OpenSequence) -> Outcome:
         _, context = self._context(sequence.sequence_id)
         if not context.is_complete:
             raise ValueError(f"sequence {sequence.sequence_id} has chunks that were not encoded")
-        weights = self._weigh(sequence, context, stop)
-        plan, top_k = context.plan, self._config.hierarchical.top_k
-        chosen = choose_chunks(weights.score, plan, top_k, self._budget(sequence, plan))
+        plan = context.plan
+        others = num_within(plan.shortlist(())) + sequence.max_new_tokens
+        room = self._decoder.window_tokens - others
+        spans, recall = self._reader.ask(context, sequence.text_T, room)
         read_by_full_attention(
             sequence,
-            plan.shortlist(plan.chunks[chunk] for chunk in chosen),
+            plan.shortlist((span.start, span.stop) for span in spans),
             self._group,
             self._config.prefill_chunk_tokens,
         )
-        return Outcome(
-            spans=tuple(_spans(chosen, weights, plan)),
-            recall=weights.recall(chosen),
-        )
-
-    def _weigh(self, sequence: OpenSequence, context: Context, stop: Stop) -> Weights:
-        if not context.plan.chunks:
-            return Weights(score=(), mass=())
-        ids_T = sequence.text_T[context.plan.question_start : sequence.num_prompt]
-        question = Run(context.asked_from, len(ids_T))
-        scoring = ScorePass(context, question, self._group, stop)
-        self._forward(ids_T, torch.arange(question.start, question.stop), scoring, [])
-        return scoring.weigh()
-
-    def _budget(self, sequence: OpenSequence, plan: ChunkPlan) -> int:
-        """Tokens of chosen chunks that fit the window with anchor, question and answer."""
-        others = num_within(plan.shortlist(())) + sequence.max_new_tokens
-        return self._decoder.window_tokens - others
+        return Outcome(spans=tuple(spans), recall=recall)
 
     # Both.
 
@@ -272,14 +267,21 @@ class Executor:
         )
 
     def _sample(self, sequences: Sequence[OpenSequence], logits: Tensor) -> tuple[Sampled, ...]:
-        drawn = [
-            draw(row_V, s.spec, s.generated, s.next_position)
-            for s, row_V in zip(sequences, logits, strict=False)
-        ]
+        drawn = [_draw(s, row_V) for s, row_V in zip(sequences, logits, strict=False)]
         agreed = agree(drawn, [s.spec for s in sequences], self._group)
         for sequence, one in zip(sequences, agreed, strict=True):
             sequence.generated.append(one.token_id)
         return tuple(_report(s, one) for s, one in zip(sequences, agreed, strict=True))
+
+
+def _draw(sequence: OpenSequence, row_V: Tensor) -> Drawn:
+    spec, answer, position = sequence.spec, sequence.generated, sequence.next_position
+    if sequence.follower is None:
+        return draw(row_V, spec, answer, position)
+    mask_V = allowed_V(sequence.follower, answer, row_V.numel())
+    return (
+        Drawn(token_id=NO_TOKEN) if mask_V is None else draw(row_V, spec, answer, position, mask_V)
+    )
 
 
 def _report(sequence: OpenSequence, one: Drawn) -> Sampled:
@@ -289,8 +291,3 @@ def _report(sequence: OpenSequence, one: Drawn) -> Sampled:
         logprob=one.logprob,
         top=[Logprob(*pair) for pair in one.top],
     )
-
-
-def _spans(chosen: Sequence[int], weights: Weights, plan: ChunkPlan) -> list[Span]:
-    heaviest_first = sorted(chosen, key=lambda chunk: (-weights.mass[chunk], chunk))
-    return [Span(*plan.chunks[chunk], weights.mass[chunk]) for chunk in heaviest_first]

@@ -28,7 +28,7 @@ def quicken(module: nn.Module, *, num_threads: int) -> int:
     parallel = num_threads > 1
     done: set[nn.Module] = set()
     for layer in list(module.modules()):
-        if layer in done or not _is_plain(layer):
+        if layer in done or not is_plain(layer):
             continue
         few = _kernel_for(layer, parallel)
         if few is None or not _agrees(layer, few):
@@ -51,7 +51,7 @@ def _kernel_for(layer: nn.Module, parallel: bool) -> Forward | None:
 GATED_MLP = ("gate_proj", "up_proj", "down_proj")
 
 
-def _is_plain(layer: nn.Module) -> bool:
+def is_plain(layer: nn.Module) -> bool:
     weights = list(layer.parameters())
     return (
         bool(weights)

@@ -5,10 +5,11 @@ Knows strides; does not know tiles or passes.
 Shapes: G heads (of queries and keys alike, GQA folded into rows), R rows, S keys, D head dim.
 """
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from engines.local.kernels.attend import MAX_ROWS, Strip, attend
+from engines.local.kernels.attend import LANES, MAX_ROWS, Strip, attend, constants
 
 
 def suits_few_rows(q_1GRD: Tensor, k_1GSD: Tensor, v_1GSD: Tensor) -> bool:
@@ -17,6 +18,7 @@ def suits_few_rows(q_1GRD: Tensor, k_1GSD: Tensor, v_1GSD: Tensor) -> bool:
         q_1GRD.dtype == torch.bfloat16
         and q_1GRD.shape[:2] == k_1GSD.shape[:2] == v_1GSD.shape[:2]
         and q_1GRD.shape[2] <= MAX_ROWS
+        and q_1GRD.shape[3] % LANES == 0
         and all(x.stride()[2:] == (x.shape[3], 1) for x in (k_1GSD, v_1GSD))
     )
 
@@ -29,20 +31,19 @@ def attend_few_rows(
     q_GRD = q_1GRD[0].float() * scale
     out_GRD = torch.empty_like(q_GRD)
     lse_GR = q_GRD.new_empty(num_heads, num_rows)
-    run = attend(num_rows, head_dim, parallel=torch.get_num_threads() > 1)
+    run = attend(parallel=torch.get_num_threads() > 1)
     run(
         q_GRD.numpy(),
-        _strip(k_1GSD),
-        _strip(v_1GSD),
-        k_1GSD.shape[2],
+        strip(k_1GSD[0]),
+        strip(v_1GSD[0]),
+        np.array([[0, k_1GSD.shape[2]]]),
+        *constants(num_rows, head_dim),
         out_GRD.numpy(),
         lse_GR.numpy(),
     )
     return out_GRD[None], lse_GR[None]
 
 
-def _strip(x_1GSD: Tensor) -> Strip:
-    """The whole storage that the view looks into, as a slice of heads is not contiguous."""
-    size = x_1GSD.untyped_storage().nbytes() // x_1GSD.element_size()
-    data = x_1GSD.as_strided((size,), (1,), 0).view(torch.uint16).numpy()
-    return Strip(data, int(x_1GSD.storage_offset()), x_1GSD.stride(1))
+def strip(x_GSD: Tensor) -> Strip:
+    """Keys or values where they lie; good for as long as the tensor is."""
+    return Strip(x_GSD.data_ptr(), x_GSD.stride(0))

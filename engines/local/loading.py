@@ -14,9 +14,15 @@ from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from engines.api import EngineRefused
-from engines.local.few_rows import quicken
+from engines.local.compiled_layers import CompiledLayers, layers_of
+from engines.local.compiled_pass import CompiledPass
+from engines.local.compiled_proof import agrees
+from engines.local.few_rows import MAX_ROWS, quicken
 from engines.local.hook import ATTENTION_NAME, AttentionPass, register
 from engines.local.mesh import HeadGroup
+from engines.local.passes import Stop
+from engines.local.replicated import ReplicatedPass, SequenceRows
+from engines.local.ring import RingGroup
 from engines.local.sharding import refuse_uneven_heads, share_out
 
 PROVEN = frozenset(
@@ -78,13 +84,46 @@ class Decoder:
 
     def __init__(self, module: nn.Module, config: PretrainedConfig) -> None:
         self._module = module
+        self._compiled: CompiledLayers | None = None
         self.vocab_size: int = config.vocab_size
         self.window_tokens: int = config.max_position_embeddings
         self.num_layers: int = config.num_hidden_layers
+        types: list[str] = getattr(config, "layer_types", None) or []
+        self.wide_layers: tuple[int, ...] = tuple(
+            layer for layer, kind in enumerate(types) if kind == "full_attention"
+        )
+        """Layers without a sliding window, where the configuration tells; else empty."""
+        self.shape: tuple[str, int, int] = (
+            config.model_type,
+            config.num_hidden_layers,
+            config.hidden_size,
+        )
 
     def quicken(self, num_threads: int) -> None:
-        """Let few rows run through compiled kernels where a layer has one (see `few_rows`)."""
-        quicken(self._module, num_threads=num_threads)
+        """Let few rows run through compiled kernels: whole layers where that is proven, else the
+        modules that have one."""
+        compiled = layers_of(self._module)
+        if compiled is not None and agrees(self._module, compiled):
+            self._compiled = compiled
+        else:
+            quicken(self._module, num_threads=num_threads)
+
+    def decode(
+        self,
+        ids_T: Tensor,
+        positions_T: Tensor,
+        parts: Sequence[SequenceRows],
+        group: RingGroup,
+        stop: Stop,
+    ) -> Tensor:
+        """Logits [T, V] of one new row per sequence on rank 0; no rows on the others.
+
+        The one place that decides which way decode takes. Raises StepAborted.
+        """
+        if self._compiled is not None and len(parts) <= MAX_ROWS:
+            return CompiledPass(self._compiled, parts, group, stop).logits(ids_T, positions_T)
+        keep = range(len(parts)) if group.rank == 0 else ()
+        return self.forward(ids_T, positions_T, ReplicatedPass(parts, group, stop), keep)
 
     def forward(
         self, ids_T: Tensor, positions_T: Tensor, attending: AttentionPass, keep: Sequence[int]

@@ -7,9 +7,11 @@ Shapes: H query heads, G key heads, T rows, S stored keys, D head dim. Suffix or
 
 from collections.abc import Sequence
 
+import numpy as np
 from torch import Tensor
 
 from engines.local.hook import LayerCall
+from engines.local.kernels.attend import Spans
 from engines.local.kv import ShardedKv
 from engines.local.passes import Stop, begin_with_tiles
 from engines.local.placement import Run, Shares, Tile, num_tokens, plan_tiles
@@ -24,7 +26,9 @@ class SequenceRows:
     def __init__(self, kv: ShardedKv, new: Shares) -> None:
         self._kv = kv
         self._mine = new[kv.rank]
-        self._keys = kv.after(new)[kv.rank]
+        self._num_held = kv.num_held
+        self._num_keys = self._num_held + num_tokens(self._mine)
+        self._new = new
         self._queries = Run(kv.stop, sum(num_tokens(runs) for runs in new))
         self._tiles: dict[int | None, tuple[Tile, ...]] = {}
 
@@ -32,20 +36,41 @@ class SequenceRows:
     def num_rows(self) -> int:
         return self._queries.length
 
+    def store(self, layer: int, k_GTD: Tensor, v_GTD: Tensor) -> None:
+        """Keep what this rank owns of the rows' keys and values."""
+        at = self._num_held
+        for run in self._mine:
+            start, stop = run.start - self._queries.start, run.stop - self._queries.start
+            self._kv.store.write(layer, at, k_GTD[:, start:stop], v_GTD[:, start:stop])
+            at += run.length
+
+    def read(self, layer: int) -> tuple[Tensor, Tensor]:
+        """(k_GSD, v_GSD) of all that this rank holds, the rows included; it must hold a token."""
+        return self._kv.store.read(layer, 0, self._num_keys)
+
+    def spans(self, window: int | None) -> Spans:
+        """Where in `read` the keys lie that a single row sees."""
+        assert self.num_rows == 1
+        if window is None:
+            return np.array([[0, self._num_keys]][: self._num_keys], np.int64).reshape(-1, 2)
+        tiles = self._plan(window)
+        return np.array([[tile.key, tile.num_keys] for tile in tiles], np.int64).reshape(-1, 2)
+
     def attend(self, call: LayerCall, total: Accumulator) -> None:
         """Store what this rank owns of the rows, and add what its own keys give to `total`."""
-        at = self._kv.num_held
-        for run in self._mine:
-            own = call.rows(run.start - self._queries.start, run.stop - self._queries.start)
-            self._kv.store.write(call.layer, at, own.k_GTD, own.v_GTD)
-            at += run.length
-        plan = self._tiles.get(call.window)
-        if plan is None:
-            plan = plan_tiles((self._queries,), self._keys, call.window)
-            self._tiles[call.window] = plan
+        self.store(call.layer, call.k_GTD, call.v_GTD)
+        plan = self._plan(call.window)
         if plan:
-            k_GSD, v_GSD = self._kv.store.read(call.layer, 0, num_tokens(self._keys))
+            k_GSD, v_GSD = self.read(call.layer)
             begin_with_tiles(total, call, k_GSD, v_GSD, plan)
+
+    def _plan(self, window: int | None) -> tuple[Tile, ...]:
+        plan = self._tiles.get(window)
+        if plan is None:
+            keys = self._kv.after(self._new)[self._kv.rank]
+            plan = plan_tiles((self._queries,), keys, window)
+            self._tiles[window] = plan
+        return plan
 
 
 class ReplicatedPass:

@@ -13,7 +13,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from engines.local.direct import MAX_BYTES, DirectLinks
+from engines.local.direct import DirectLinks
+from engines.local.kernels.bf16 import Floats
 from engines.local.mesh import HEADS_AXIS, RING_AXIS, HeadGroup, MeshPlace, build_mesh
 from engines.local.passes import Stop
 from engines.local.tiles import Accumulator, merge_gathered
@@ -173,15 +174,31 @@ class RingGroup:
         """[N, X] from every rank's [X], in rank order."""
         if self.size == 1:
             return mine_X[None]
-        gathered = mine_X.new_empty(self.size * mine_X.numel())
-        if self._links is not None and mine_X.nbytes <= MAX_BYTES and not mine_X.is_cuda:
-            self._links.exchange(
-                _bytes(mine_X.contiguous()),
-                [_bytes(row_X) for row_X in gathered.view(self.size, -1)],
-            )
-            return gathered.view(self.size, -1)
-        dist.all_gather_single(gathered, mine_X.contiguous(), group=self._group)
-        return gathered.view(self.size, -1)
+        mine_X = mine_X.contiguous()
+        gathered_NX = mine_X.new_empty(self.size, mine_X.numel())
+        if self._links is not None and self.is_near(mine_X.nbytes) and not mine_X.is_cuda:
+            self._links.exchange(mine_X.numpy().view("uint8"), gathered_NX.numpy().view("uint8"))
+        else:
+            dist.all_gather_single(gathered_NX.view(-1), mine_X, group=self._group)
+        return gathered_NX
+
+    def is_near(self, num_bytes: int = 0) -> bool:
+        """Whether the ring is one host, so that messages of this length take microseconds."""
+        if self.size == 1:
+            return True
+        return self._links is not None and num_bytes <= self._links.max_bytes
+
+    def gather_floats(self, mine_X: Floats, everybody_NX: Floats) -> Floats:
+        """`gather` for kernels: fills `everybody_NX`, or returns `mine_X` itself, seen as [1, X],
+        on a ring of one."""
+        if self.size == 1:
+            return mine_X[None]
+        if self._links is not None and self.is_near(mine_X.nbytes):
+            self._links.exchange(mine_X.view("uint8"), everybody_NX.view("uint8"))
+        else:
+            everybody = torch.from_numpy(everybody_NX).view(-1)
+            dist.all_gather_single(everybody, torch.from_numpy(mine_X), group=self._group)
+        return everybody_NX
 
     def tell_all(self, values: Tensor) -> Tensor:
         """World rank 0's `values` in every process; the others' may be overwritten."""
@@ -198,7 +215,3 @@ def _gathered_int(value: int) -> list[int]:
     everybody = mine.new_empty(dist.get_world_size())
     dist.all_gather_single(everybody, mine)
     return everybody.tolist()
-
-
-def _bytes(tensor: Tensor) -> memoryview:
-    return tensor.numpy().view("uint8").data

@@ -13,7 +13,7 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
-from engines.gang.messages import SamplingSpec
+from engines.gang.messages import NO_TOKEN, SamplingSpec
 from engines.local.ring import RingGroup
 
 
@@ -44,15 +44,28 @@ class Drawn:
         )
 
 
-def draw(logits_V: Tensor, spec: SamplingSpec, generated: Sequence[int], position: int) -> Drawn:
+def draw(
+    logits_V: Tensor,
+    spec: SamplingSpec,
+    generated: Sequence[int],
+    position: int,
+    allowed_V: Tensor | None = None,
+) -> Drawn:
     """Draw the token that will stand at `position` (counted from the prompt's first token).
 
     `generated` are the tokens of the answer so far: penalties count those, not the prompt's.
+    Where `allowed_V` is False a token is never drawn, however it is biased; NO_TOKEN when it
+    leaves nothing that the model holds for possible.
     """
     logits_V = logits_V.detach().to("cpu", torch.float32)
     if not bool(torch.isfinite(logits_V).any()):
         raise ArithmeticError("the model returned no finite logit")
-    token_id = _choose(_adjusted(logits_V, spec, generated), spec, position)
+    scores_V = _adjusted(logits_V, spec, generated)
+    if allowed_V is not None:
+        scores_V = scores_V.masked_fill(~allowed_V, float("-inf"))
+        if not bool(torch.isfinite(scores_V).any()):
+            return Drawn(token_id=NO_TOKEN)
+    token_id = _choose(scores_V, spec, position)
     if spec.top_logprobs is None:
         return Drawn(token_id=token_id)
     logprobs_V = logits_V.log_softmax(-1)

@@ -10,10 +10,12 @@ import msgspec
 import torch
 from torch import Tensor
 
+from engines.api import Grammar
 from engines.chunks import plan_chunks
 from engines.config import EngineConfig, HierarchicalConfig
 from engines.gang.messages import Open, SamplingSpec
-from engines.local.hierarchical import Context
+from engines.grammar import Follower
+from engines.local.hierarchical.context import Context
 from engines.local.kv import ShardedKv, shard_capacity
 from engines.local.placement import Shares
 from engines.local.replicated import SequenceRows
@@ -35,6 +37,10 @@ class OpenSequence:
     generated: list[int]
     kv: ShardedKv
     context: Context | None = None
+    cache_key: str = ""
+    grammar: Grammar | None = None
+    follower: Follower | None = None
+    """Rank 0, which samples: where in the grammar the answer is."""
     first_logits: Tensor | None = None
     """Rank 0, between the last Prefill and the first Decode: what a fork samples from."""
 
@@ -45,8 +51,14 @@ class OpenSequence:
             sequence_id=sequence_id,
             spec=msgspec.structs.replace(self.spec, seed=seed),
             generated=[],
+            follower=None,
             kv=self.kv.copy(),
         )
+
+    @property
+    def owner(self) -> str:
+        """Whose chunks it may use and leave behind."""
+        return f"key {self.cache_key}" if self.cache_key else f"sequence {self.sequence_id}"
 
     @property
     def next_position(self) -> int:
@@ -70,6 +82,8 @@ def open_sequence(message: Open, group: RingGroup, config: EngineConfig) -> Open
         max_new_tokens=message.max_new_tokens,
         spec=message.sampling,
         generated=text_T[num_prompt:].tolist(),
+        grammar=message.grammar,
+        cache_key=message.cache_key,
         kv=_kv(group, 0, 1),
     )
     if message.hierarchical:
@@ -107,4 +121,4 @@ def _context(message: Open, group: RingGroup, config: HierarchicalConfig) -> Con
     plan = plan_chunks(
         len(message.prompt_ids) // 4, message.question_start, message.document_starts, config
     )
-    return Context(plan, rank=group.rank, num_ranks=group.size)
+    return Context(plan, config, rank=group.rank, num_ranks=group.size)

@@ -51,7 +51,7 @@ class Layout:
         return cls(
             ring=config.ring_size,
             dtype=config.dtype,
-            rows=max(share, config.hierarchical.chunk_tokens),
+            rows=max(share, config.hierarchical.longest_read),
             tp=config.tensor_parallel,
             max_running=config.max_running,
         )
@@ -184,6 +184,8 @@ def kv_budget_tokens(shape: ModelShape, config: EngineConfig, available_bytes: i
         wanted = config.kv_budget_bytes // per_token
     else:
         spare = available_bytes - memory_need(shape, config, 0).total
+        # What chunks take of memory is a file's, and makes way only for other chunks.
+        spare -= min(config.segments.ram_bytes, spare // 4)
         wanted = int(spare * KV_SHARE) // per_token
     least = min(USEFUL_KV_TOKENS, shape.window_tokens)
     asked = wanted if config.kv_budget_bytes is not None else max(wanted, least)

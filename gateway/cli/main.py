@@ -15,6 +15,7 @@ COMMANDS = {
     "rank": "be one rank of a gang whose supervisor runs elsewhere (for torchrun)",
     "ingest": "run the ingest worker and its search face",
     "plan": "size a model and a context for GPUs or for this machine",
+    "keys": "issue, list and revoke API keys",
     "index": "re-embed the search index with another embedding model",
     "synth": "write a synthetic legal case file with planted facts",
     "demo": "ask planted questions by every route and print a table",

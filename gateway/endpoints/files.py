@@ -11,6 +11,7 @@ from starlette.responses import StreamingResponse
 
 from gateway.api import InvalidRequest, UnsupportedParameter
 from gateway.bodies import capped, refuse_announced
+from gateway.endpoints.tenant import tenant_of
 from gateway.openai.files import (
     ANCHOR,
     EXPIRY_FIELDS,
@@ -23,6 +24,7 @@ from gateway.openai.files import (
 )
 from gateway.parts import Parts
 from gateway.replies import json_response
+from ingest.api import Library
 
 READ_BYTES = 2**20
 FORM_OVERHEAD_BYTES = 2**20
@@ -31,7 +33,9 @@ FORM_OVERHEAD_BYTES = 2**20
 
 def files_router(parts: Parts) -> APIRouter:
     router = APIRouter()
-    library = parts.library
+
+    def library_of(request: Request) -> Library:
+        return parts.library.for_tenant(tenant_of(request))
 
     @router.post("/v1/files")
     async def create_file(request: Request) -> Response:
@@ -39,7 +43,7 @@ def files_router(parts: Parts) -> APIRouter:
             upload = the_upload(form, "file", also=("purpose", *EXPIRY_FIELDS))
             if upload is None:
                 raise missing("file")
-            record = await library.add(
+            record = await library_of(request).add(
                 filename=upload.filename or "upload",
                 purpose=_purpose_of(form),
                 body=bytes_of(upload),
@@ -49,25 +53,26 @@ def files_router(parts: Parts) -> APIRouter:
 
     @router.get("/v1/files")
     async def list_files(
+        request: Request,
         after: str | None = None,
         limit: Annotated[int, Query(ge=1, le=10_000)] = 10_000,
         order: Literal["asc", "desc"] = "desc",
         purpose: str | None = None,
     ) -> Response:
-        page = await library.list(
+        page = await library_of(request).list(
             after=after, limit=limit, ascending=order == "asc", purpose=purpose
         )
         return json_response(file_list(page))
 
     @router.get("/v1/files/{file_id}")
-    async def retrieve_file(file_id: str) -> Response:
-        return json_response(file_object(await library.get(file_id)))
+    async def retrieve_file(request: Request, file_id: str) -> Response:
+        return json_response(file_object(await library_of(request).get(file_id)))
 
     @router.get("/v1/files/{file_id}/content")
-    async def retrieve_file_content(file_id: str) -> Response:
-        record = await library.get(file_id)
+    async def retrieve_file_content(request: Request, file_id: str) -> Response:
+        record = await library_of(request).get(file_id)
         return StreamingResponse(
-            library.content(file_id),
+            library_of(request).content(file_id),
             media_type="application/octet-stream",
             headers={
                 "content-disposition": f"attachment; filename*=UTF-8''{quote(record.filename)}",
@@ -76,8 +81,8 @@ def files_router(parts: Parts) -> APIRouter:
         )
 
     @router.delete("/v1/files/{file_id}")
-    async def delete_file(file_id: str) -> Response:
-        await library.delete(file_id)
+    async def delete_file(request: Request, file_id: str) -> Response:
+        await library_of(request).delete(file_id)
         return json_response(FileDeleted(id=file_id, object="file", deleted=True))
 
     return router

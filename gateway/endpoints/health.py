@@ -23,6 +23,8 @@ def health_router(parts: Parts, planner: Planner) -> APIRouter:
 
     @router.get("/health/ready")
     async def ready() -> Response:
+        if parts.drain.is_draining:
+            return json_response({"status": "draining"}, status=503)
         checks = {"engine": await _engine(planner), "library": await _library(parts)}
         is_ready = all(state == "ready" for state in checks.values())
         body = {"status": "ready" if is_ready else "not ready", **checks}

@@ -1,7 +1,7 @@
-"""GET /metrics in Prometheus' text format."""
+"""GET /metrics in Prometheus' text format, or in OpenMetrics' for whoever asks for that."""
 
-from fastapi import APIRouter, Response
-from prometheus_client import CONTENT_TYPE_LATEST
+from fastapi import APIRouter, Request, Response
+from prometheus_client.exposition import choose_encoder
 
 from gateway.parts import Parts
 
@@ -10,7 +10,8 @@ def metrics_router(parts: Parts) -> APIRouter:
     router = APIRouter()
 
     @router.get("/metrics")
-    async def metrics() -> Response:
-        return Response(parts.metrics.page(), media_type=CONTENT_TYPE_LATEST)
+    async def metrics(request: Request) -> Response:
+        encode, media_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(parts.metrics.registry), media_type=media_type)
 
     return router

@@ -1,307 +1,183 @@
-"""OpenAI's chat completion objects as they go over the wire, whole and in chunks.
+"""Chat completions as OpenAI spells them: whole answers and the chunks of a stream, in order."""
 
-Knows how answers are spelled; not how they come about.
-"""
+from collections.abc import Iterator, Mapping
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, NotRequired, TypedDict
-
-from gateway.answers import Answered, Facts, Said, SpelledToken, Usage
-from gateway.citations import Citation, said_at
-from gateway.prompt.segment import SourceKind
-
-
-class TopLogprob(TypedDict):
-    token: str
-    bytes: list[int]
-    logprob: float
-
-
-class TokenLogprob(TopLogprob):
-    top_logprobs: list[TopLogprob]
-
-
-class Logprobs(TypedDict):
-    content: list[TokenLogprob]
-    refusal: None
-
-
-class Annotation(TypedDict):
-    """A citation of a file as OpenAI's `file_search` has it; `index` is a character of the
-    answer, the one behind the citation's marker."""
-
-    type: Literal["file_citation"]
-    file_id: str
-    filename: str
-    index: int
+from gateway import sse
+from gateway.answers import (
+    Answered,
+    AnswerEvent,
+    Called,
+    ChoiceEnded,
+    Facts,
+    Opened,
+    Progress,
+    Said,
+)
+from gateway.api import Route
+from gateway.asks import Ask
+from gateway.errors import error_body
+from gateway.openai.objects import (
+    ChatChunk,
+    ChatCompletion,
+    ChunkChoice,
+    Delta,
+    Logprobs,
+    annotations_of,
+    call_delta,
+    choice_object,
+    logprobs_object,
+    ringway_object,
+    usage_object,
+)
+from gateway.speech import Heard, ProgressComments, Signature
 
 
-class AnswerMessage(TypedDict):
-    role: Literal["assistant"]
-    content: str
-    refusal: None
-    annotations: list[Annotation]
+class ChatSpelling:
+    """Chat completions, whole and in chunks."""
 
+    endpoint = "chat.completions"
+    id_prefix = "chatcmpl-"
 
-class Choice(TypedDict):
-    index: int
-    message: AnswerMessage
-    logprobs: Logprobs | None
-    finish_reason: str
-
-
-class PromptDetails(TypedDict):
-    cached_tokens: int
-    audio_tokens: int
-
-
-class CompletionDetails(TypedDict):
-    reasoning_tokens: int
-    audio_tokens: int
-    accepted_prediction_tokens: int
-    rejected_prediction_tokens: int
-
-
-class UsageObject(TypedDict):
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-    prompt_tokens_details: PromptDetails
-    completion_tokens_details: CompletionDetails
-
-
-class CitationObject(TypedDict):
-    """Exactly one of the ids is set. `quote` is characters [start, stop) of what it names."""
-
-    file_id: str | None
-    document_id: str | None
-    filename: str | None
-    start: int
-    stop: int
-    quote: str
-    score: float
-
-
-class RingwayObject(TypedDict):
-    route: str
-    requested: str
-    reason: str
-    policy_version: str
-    prompt_tokens: int
-    tokens_read: int
-    coverage: float | None
-    recall: float | None
-    evidence: float | None
-    fallback_from: str | None
-    escalated_from: str | None
-    citations: list[CitationObject]
-    timing_ms: dict[str, float]
-
-
-class ChatCompletion(TypedDict):
-    id: str
-    object: Literal["chat.completion"]
-    created: int
-    model: str
-    choices: list[Choice]
-    usage: UsageObject
-    service_tier: str
-    system_fingerprint: str
-    ringway: RingwayObject
-
-
-class Delta(TypedDict):
-    role: NotRequired[Literal["assistant"]]
-    content: NotRequired[str]
-    refusal: NotRequired[None]
-    annotations: NotRequired[list[Annotation]]
-
-
-class ChunkChoice(TypedDict):
-    index: int
-    delta: Delta
-    logprobs: Logprobs | None
-    finish_reason: str | None
-
-
-class ChatChunk(TypedDict):
-    id: str
-    object: Literal["chat.completion.chunk"]
-    created: int
-    model: str
-    choices: list[ChunkChoice]
-    service_tier: str
-    system_fingerprint: str
-    usage: NotRequired[UsageObject | None]
-    ringway: NotRequired[RingwayObject]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signature:
-    """What every object of one answer carries."""
-
-    id: str
-    created: int
-    model: str
-    service_tier: str
-    system_fingerprint: str
-    policy_version: str
-
-    def completion(self, said: Sequence[Said], end: Answered) -> ChatCompletion:
-        text = "".join(one.text for one in said)
-        message = AnswerMessage(
-            role="assistant",
-            content=text,
-            refusal=None,
-            annotations=annotations_of(text, end.facts.citations),
-        )
-        tokens = [token for one in said for token in one.tokens]
-        choice = Choice(
-            index=0, message=message, logprobs=_logprobs(tokens), finish_reason=end.reason.value
-        )
+    def whole(self, ask: Ask, heard: Heard, signature: Signature) -> Mapping[str, object]:
+        end = heard.end
         return ChatCompletion(
-            id=self.id,
+            id=signature.id,
             object="chat.completion",
-            created=self.created,
-            model=self.model,
-            choices=[choice],
+            created=signature.created,
+            model=signature.model,
+            choices=[choice_object(choice, end.facts) for choice in heard.choices],
             usage=usage_object(end.usage),
-            service_tier=self.service_tier,
-            system_fingerprint=self.system_fingerprint,
-            ringway=ringway_object(end.facts, self.policy_version),
+            service_tier=signature.service_tier,
+            system_fingerprint=signature.system_fingerprint,
+            ringway=ringway_object(end.facts, signature.policy_version),
         )
 
-    def chunk(self, choices: list[ChunkChoice]) -> ChatChunk:
-        return ChatChunk(
-            id=self.id,
-            object="chat.completion.chunk",
-            created=self.created,
-            model=self.model,
-            choices=choices,
-            service_tier=self.service_tier,
-            system_fingerprint=self.system_fingerprint,
-        )
+    def speech(self, ask: Ask, signature: Signature) -> "ChatSpeech":
+        return ChatSpeech(ChunkWriter(signature, n=ask.n, include_usage=ask.include_usage))
+
+
+CHAT = ChatSpelling()
+
+
+class ChatSpeech:
+    """Events of one answer to frames: progress as comments, the rest as OpenAI's chunks."""
+
+    def __init__(self, writer: "ChunkWriter") -> None:
+        self._writer = writer
+        self._progress = ProgressComments()
+        self._facts: Facts | None = None
+        self._has_begun = False
+
+    def frames(self, event: AnswerEvent) -> Iterator[bytes]:
+        match event:
+            case Opened():
+                self._facts = event.facts
+                return
+            case Progress():
+                yield from self._progress.frames(event)
+                return
+        yield from self._begin()
+        for chunk in self._writer.chunks(event):
+            yield sse.data(chunk)
+        if isinstance(event, Answered):
+            yield sse.DONE
+
+    def failure(self, error: Exception) -> Iterator[bytes]:
+        yield sse.data(error_body(error))
+
+    def _begin(self) -> Iterator[bytes]:
+        if not self._has_begun:
+            assert self._facts is not None, "Opened comes before text"
+            self._has_begun = True
+            for chunk in self._writer.first(self._facts):
+                yield sse.data(chunk)
 
 
 class ChunkWriter:
-    """The chunks of one answer, in OpenAI's order: role, content, finish, usage if asked for.
+    """The chunks of one answer, in OpenAI's order: roles, content, finish, usage if asked for.
 
-    Ringway's facts are on the first and on the last; annotations come with the finish.
+    A choice's finish comes when it ends; the last one's, and where annotations are to come
+    everybody's, at the end of the answer. Ringway's facts are on the first chunk and on the last.
     """
 
-    def __init__(self, signature: Signature, *, include_usage: bool) -> None:
+    def __init__(self, signature: Signature, *, n: int, include_usage: bool) -> None:
         self._signature = signature
         self._include_usage = include_usage
-        self._said: list[str] = []
+        self._said: list[list[str]] = [[] for _ in range(n)]
+        self._unended = n
+        self._held: list[ChoiceEnded] = []
+        self._cites = True
 
-    def first(self, facts: Facts) -> ChatChunk:
-        delta = Delta(role="assistant", content="", refusal=None)
-        return self._with_ringway(self._chunk(delta), facts)
+    def first(self, facts: Facts) -> list[ChatChunk]:
+        self._cites = facts.plan.route is not Route.FULL
+        chunks = [
+            self._chunk(Delta(role="assistant", content="", refusal=None), index)
+            for index in range(len(self._said))
+        ]
+        return [self._with_ringway(chunks[0], facts), *chunks[1:]]
 
-    def said(self, said: Said) -> ChatChunk:
-        self._said.append(said.text)
-        return self._chunk(Delta(content=said.text), logprobs=_logprobs(said.tokens))
+    def chunks(self, event: AnswerEvent) -> list[ChatChunk]:
+        match event:
+            case Said():
+                self._said[event.index].append(event.text)
+                delta = Delta(content=event.text)
+                return [self._chunk(delta, event.index, logprobs=logprobs_object(event.tokens))]
+            case Called():
+                return [self._chunk(Delta(tool_calls=[call_delta(event)]), event.index)]
+            case ChoiceEnded():
+                return self._ended(event)
+            case Answered():
+                return self._last(event)
+        return []
 
-    def last(self, end: Answered) -> list[ChatChunk]:
-        annotations = annotations_of("".join(self._said), end.facts.citations)
+    def _ended(self, event: ChoiceEnded) -> list[ChatChunk]:
+        self._unended -= 1
+        if self._cites or self._unended == 0:
+            self._held.append(event)
+            return []
+        return [self._chunk(Delta(), event.index, finish_reason=event.reason.value)]
+
+    def _last(self, end: Answered) -> list[ChatChunk]:
+        chunks = [self._finish(one, end.facts) for one in self._held]
+        if self._include_usage:
+            usage = self._object([])
+            usage["usage"] = usage_object(end.usage)
+            chunks.append(usage)
+        return [*chunks[:-1], self._with_ringway(chunks[-1], end.facts)]
+
+    def _finish(self, ended: ChoiceEnded, facts: Facts) -> ChatChunk:
+        annotations = annotations_of("".join(self._said[ended.index]), facts.citations)
         delta = Delta(annotations=annotations) if annotations else Delta()
-        finish = self._chunk(delta, finish_reason=end.reason.value)
-        if not self._include_usage:
-            return [self._with_ringway(finish, end.facts)]
-        usage = self._signature.chunk([])
-        usage["usage"] = usage_object(end.usage)
-        return [finish, self._with_ringway(usage, end.facts)]
+        return self._chunk(delta, ended.index, finish_reason=ended.reason.value)
 
     def _chunk(
-        self, delta: Delta, *, logprobs: Logprobs | None = None, finish_reason: str | None = None
+        self,
+        delta: Delta,
+        index: int,
+        *,
+        logprobs: Logprobs | None = None,
+        finish_reason: str | None = None,
     ) -> ChatChunk:
-        choice = ChunkChoice(index=0, delta=delta, logprobs=logprobs, finish_reason=finish_reason)
-        chunk = self._signature.chunk([choice])
+        choice = ChunkChoice(
+            index=index, delta=delta, logprobs=logprobs, finish_reason=finish_reason
+        )
+        chunk = self._object([choice])
         if self._include_usage:
             chunk["usage"] = None
         return chunk
 
+    def _object(self, choices: list[ChunkChoice]) -> ChatChunk:
+        signature = self._signature
+        return ChatChunk(
+            id=signature.id,
+            object="chat.completion.chunk",
+            created=signature.created,
+            model=signature.model,
+            choices=choices,
+            service_tier=signature.service_tier,
+            system_fingerprint=signature.system_fingerprint,
+        )
+
     def _with_ringway(self, chunk: ChatChunk, facts: Facts) -> ChatChunk:
         chunk["ringway"] = ringway_object(facts, self._signature.policy_version)
         return chunk
-
-
-def usage_object(usage: Usage) -> UsageObject:
-    return UsageObject(
-        prompt_tokens=usage.prompt_tokens,
-        completion_tokens=usage.completion_tokens,
-        total_tokens=usage.prompt_tokens + usage.completion_tokens,
-        prompt_tokens_details=PromptDetails(cached_tokens=usage.cached_tokens, audio_tokens=0),
-        completion_tokens_details=CompletionDetails(
-            reasoning_tokens=0,
-            audio_tokens=0,
-            accepted_prediction_tokens=0,
-            rejected_prediction_tokens=0,
-        ),
-    )
-
-
-def ringway_object(facts: Facts, policy_version: str) -> RingwayObject:
-    plan = facts.plan
-    return RingwayObject(
-        route=plan.route.value,
-        requested=plan.requested.value,
-        reason=plan.reason,
-        policy_version=policy_version,
-        prompt_tokens=facts.prompt_tokens,
-        tokens_read=facts.tokens_read,
-        coverage=None if facts.coverage is None else round(facts.coverage, 6),
-        recall=None if facts.recall is None else round(facts.recall, 6),
-        evidence=None if facts.evidence is None else round(facts.evidence, 6),
-        fallback_from=plan.fallback_from.value if plan.fallback_from else None,
-        escalated_from=plan.escalated_from.value if plan.escalated_from else None,
-        citations=[_citation_object(one) for one in facts.citations],
-        timing_ms=dict(facts.timing_ms),
-    )
-
-
-def annotations_of(text: str, citations: Sequence[Citation]) -> list[Annotation]:
-    """Of the citations, those of files."""
-    return [
-        Annotation(
-            type="file_citation",
-            file_id=one.source.id,
-            filename=one.source.name,
-            index=said_at(text, one),
-        )
-        for one in citations
-        if one.source.kind is SourceKind.FILE
-    ]
-
-
-def _citation_object(citation: Citation) -> CitationObject:
-    source = citation.source
-    is_file = source.kind is SourceKind.FILE
-    return CitationObject(
-        file_id=source.id if is_file else None,
-        document_id=None if is_file else source.id,
-        filename=source.name if is_file else None,
-        start=citation.start,
-        stop=citation.stop,
-        quote=citation.quote,
-        score=round(citation.score, 6),
-    )
-
-
-def _logprobs(tokens: Sequence[SpelledToken]) -> Logprobs | None:
-    if not tokens:
-        return None
-    return Logprobs(content=[_token_logprob(token) for token in tokens], refusal=None)
-
-
-def _token_logprob(token: SpelledToken) -> TokenLogprob:
-    return TokenLogprob(
-        token=token.text,
-        bytes=list(token.token_bytes),
-        logprob=token.logprob,
-        top_logprobs=[
-            TopLogprob(token=one.text, bytes=list(one.token_bytes), logprob=one.logprob)
-            for one in token.top
-        ],
-    )

@@ -5,19 +5,18 @@ Knows types and ranges; `fields` knows what is refused by name, `parse` how erro
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from engines.api import Sampling
 from gateway.api import Fidelity
 from gateway.asks import Ask, Turn
+from gateway.openai.chat_tools import CallBody, Format, ToolFields, calls_of, format_of, tools_of
+from gateway.openai.wire import Wire as Wire
 from ingest.api import InlineDocument
 
 MAX_SEED = 2**63
 MAX_VECTOR_STORES = 8
-
-
-class Wire(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+MAX_ANSWERS = 128
 
 
 class TextPart(Wire):
@@ -41,17 +40,17 @@ Part = Annotated[TextPart | FilePart, Field(discriminator="type")]
 
 class Message(Wire):
     """The null fields, and `annotations`, are those that SDKs send back when a message is echoed;
-    annotations are no part of a prompt."""
+    annotations are no part of a prompt. An assistant that calls may have no content."""
 
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | Annotated[list[Part], Field(min_length=1)]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | Annotated[list[Part], Field(min_length=1)] | None = None
     name: str | None = None
     refusal: str | None = None
     annotations: list[object] | None = None
     audio: None = None
     function_call: None = None
-    tool_calls: Annotated[list[object], Field(max_length=0)] | None = None
-    tool_call_id: None = None
+    tool_calls: list[CallBody] | None = None
+    tool_call_id: Annotated[str, Field(min_length=1)] | None = None
 
 
 class Document(Wire):
@@ -62,10 +61,6 @@ class Document(Wire):
 class StreamOptions(Wire):
     include_usage: bool | None = None
     include_obfuscation: Literal[False] | None = None
-
-
-class TextFormat(Wire):
-    type: Literal["text"]
 
 
 Stops = Annotated[
@@ -79,7 +74,7 @@ Tier = Literal["auto", "default", "flex", "priority"]
 FidelityName = Literal["auto", "retrieval", "hierarchical", "full"]
 
 
-class ChatBody(Wire):
+class ChatBody(ToolFields):
     """Null means "not given" everywhere, as in OpenAI's API."""
 
     model: str = Field(min_length=1)
@@ -102,11 +97,10 @@ class ChatBody(Wire):
     user: str | None = None
     safety_identifier: str | None = None
     metadata: Annotated[dict[str, str], Field(max_length=16)] | None = None
-    n: Literal[1] | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_ANSWERS)] | None = None
     store: Literal[False] | None = None
     modalities: list[Literal["text"]] | None = None
-    response_format: TextFormat | None = None
-    tool_choice: Literal["none"] | None = None
+    response_format: Format | None = None
     fidelity: FidelityName | None = None
     allow_fallback: bool | None = None
     documents: list[Document] | None = None
@@ -127,6 +121,9 @@ class ChatBody(Wire):
             raise ValueError("top_logprobs|is only allowed when 'logprobs' is true")
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options|is only allowed when 'stream' is true")
+        for i, message in enumerate(self.messages):
+            if complaint := _amiss(message):
+                raise ValueError(f"messages[{i}].{complaint}")
         ids = [document.id for document in self.documents or ()]
         if len(set(ids)) != len(ids):
             raise ValueError("documents|has two documents with one id")
@@ -135,6 +132,22 @@ class ChatBody(Wire):
                 "vector_store_ids|can only be read with fidelity 'retrieval' or 'auto'"
             )
         return self
+
+
+def _amiss(message: Message) -> str | None:
+    """What is wrong with a message whose fields are well-typed: where, how, and the code of it."""
+    if message.role == "tool" and message.tool_call_id is None:
+        return "tool_call_id|is required in a message with role 'tool'"
+    if message.role != "tool" and message.tool_call_id is not None:
+        return "tool_call_id|is only allowed in a message with role 'tool'"
+    if message.role != "assistant" and message.tool_calls:
+        return "tool_calls|is only allowed in a message with role 'assistant'"
+    if message.content is None and not (message.role == "assistant" and message.tool_calls):
+        missing = "content" not in message.model_fields_set
+        return "content|is required|" + (
+            "missing_required_parameter" if missing else "invalid_type"
+        )
+    return None
 
 
 def to_ask(body: ChatBody, *, seed: int) -> Ask:
@@ -156,11 +169,15 @@ def to_ask(body: ChatBody, *, seed: int) -> Ask:
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
         metadata=body.metadata or {},
         cache_key=body.prompt_cache_key or "",
+        n=body.n or 1,
+        tools=tools_of(body),
+        json_format=format_of(body.response_format),
     )
 
 
 def _turn(message: Message) -> Turn:
-    parts = [message.content] if isinstance(message.content, str) else message.content
+    content = message.content
+    parts = [content] if isinstance(content, str) else content or []
     texts = [p if isinstance(p, str) else p.text for p in parts if not isinstance(p, FilePart)]
     file_ids = [p.file.file_id for p in parts if isinstance(p, FilePart)]
     return Turn(
@@ -168,6 +185,8 @@ def _turn(message: Message) -> Turn:
         text="\n".join(texts),
         file_ids=tuple(dict.fromkeys(file_ids)),
         name=message.name,
+        tool_calls=calls_of(message.tool_calls),
+        tool_call_id=message.tool_call_id,
     )
 
 

@@ -10,12 +10,10 @@ REFUSED = frozenset(
         "function_call",
         "functions",
         "moderation",
-        "parallel_tool_calls",
         "prediction",
         "prompt_cache_options",
         "prompt_cache_retention",
         "reasoning_effort",
-        "tools",
         "verbosity",
         "web_search_options",
     }
@@ -23,16 +21,15 @@ REFUSED = frozenset(
 """Known to OpenAI, not served here: any value but null is refused."""
 
 ONLY_VALUE: Mapping[str, Sequence[object]] = {
-    "n": [1],
     "store": [False],
     "modalities": [["text"]],
-    "response_format": [{"type": "text"}],
-    "tool_choice": ["none"],
 }
 """Fields whose neutral value is accepted, and nothing else."""
 
-MESSAGE_REFUSED = ("audio", "function_call", "tool_calls", "tool_call_id")
-ROLES_REFUSED = ("tool", "function")
+MESSAGE_REFUSED = ("audio", "function_call")
+ROLES_REFUSED = ("function",)
+TOOLS_REFUSED = ("custom", "web_search", "file_search", "code_interpreter", "mcp")
+CHOICES_REFUSED = ("allowed_tools", "custom")
 PARTS_REFUSED = ("image_url", "input_audio", "refusal", "video_url")
 FILE_REFUSED = ("file_data", "filename")
 
@@ -44,11 +41,23 @@ def refuse_unsupported(body: Mapping[str, object]) -> None:
             raise UnsupportedParameter(name)
         if name in ONLY_VALUE and value is not None and _differs(value, ONLY_VALUE[name]):
             raise UnsupportedParameter(name, detail=f"only {ONLY_VALUE[name][0]!r} is")
+    _refuse_tools(body)
     messages = body.get("messages")
     if isinstance(messages, list):
         for i, message in enumerate(messages):
             if isinstance(message, dict):
                 _refuse_in_message(message, f"messages[{i}]")
+
+
+def _refuse_tools(body: Mapping[str, object]) -> None:
+    tools, choice = body.get("tools"), body.get("tool_choice")
+    for i, tool in enumerate(tools if isinstance(tools, list) else ()):
+        if isinstance(tool, dict) and tool.get("type") in TOOLS_REFUSED:
+            raise UnsupportedParameter(
+                f"tools[{i}].type", detail=f"a tool of type '{tool['type']}'"
+            )
+    if isinstance(choice, dict) and choice.get("type") in CHOICES_REFUSED:
+        raise UnsupportedParameter("tool_choice.type", detail=f"type '{choice['type']}'")
 
 
 def _differs(value: object, allowed: Sequence[object]) -> bool:

@@ -5,7 +5,7 @@ from typing import Literal, TypedDict
 from gateway.api import InvalidRequest
 from ingest.api import FilePage, FileRecord
 
-PURPOSES = ("assistants", "user_data")
+PURPOSES = ("assistants", "batch", "user_data")
 """What an upload may be for; the others of OpenAI's purposes are not served."""
 
 

@@ -1,12 +1,12 @@
 """Bytes to a ChatBody, and everything that can be wrong with them in OpenAI's words."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-import msgspec
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.api import InvalidRequest
+from gateway.long_json import ObjectReader, decode
 from gateway.openai.chat import ChatBody
 from gateway.openai.fields import REFUSED, refuse_unsupported
 
@@ -30,9 +30,13 @@ LIMITS = {
 }
 
 
-def parse_chat(raw: bytes) -> ChatBody:
+def parse_chat(raw: bytes | ObjectReader) -> ChatBody:
     """Raises InvalidRequest or UnsupportedParameter, naming the first thing that is wrong."""
-    body = decode_object(raw)
+    return validated_chat(decode_object(raw))
+
+
+def validated_chat(body: Mapping[str, object]) -> ChatBody:
+    """Raises what `parse_chat` does."""
     refuse_unsupported(body)
     known = {name: value for name, value in body.items() if name not in REFUSED}
     try:
@@ -41,15 +45,10 @@ def parse_chat(raw: bytes) -> ChatBody:
         raise invalid(error, known) from None
 
 
-def decode_object(raw: bytes) -> dict[str, object]:
-    try:
-        body = msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise InvalidRequest(
-            f"We could not parse the JSON body of your request: {error}.",
-            param=None,
-            code="invalid_json",
-        ) from None
+def decode_object(raw: bytes | ObjectReader) -> dict[str, object]:
+    if isinstance(raw, ObjectReader):
+        return raw.finish()
+    body = decode(raw)
     if not isinstance(body, dict):
         raise InvalidRequest(
             "The JSON body of your request must be an object.", param=None, code="invalid_json"
@@ -68,10 +67,9 @@ def invalid(error: ValidationError, body: object) -> InvalidRequest:
         located, key=lambda pair: (len(pair[0]), not pair[1]["type"].endswith("_type"))
     )
     if detail["type"] == "value_error" and not path:
-        param, _, message = detail["msg"].removeprefix("Value error, ").partition("|")
-        return InvalidRequest(
-            f"Invalid request: '{param}' {message}.", param=param, code="invalid_value"
-        )
+        said = detail["msg"].removeprefix("Value error, ").split("|")
+        param, message, code = (*said, "invalid_value")[:3]
+        return InvalidRequest(f"Invalid request: '{param}' {message}.", param=param, code=code)
     param = _spell(path)
     return InvalidRequest(_message(detail, param), param=param, code=_code(detail))
 

@@ -20,7 +20,7 @@ class CreateUpload(Wire):
     bytes: int = Field(ge=1, le=MAX_UPLOAD_BYTES)
     filename: str = Field(min_length=1, max_length=1024)
     mime_type: str = Field(min_length=1, max_length=256)
-    purpose: Literal["assistants", "user_data"]
+    purpose: Literal["assistants", "batch", "user_data"]
     expires_after: FileExpiry | None = None
 
     def value(self) -> NewUpload:

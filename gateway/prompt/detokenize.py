@@ -3,24 +3,34 @@
 Knows one tokenizer; nothing of engines or of the wire.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
 
 class Detokenizer:
-    """For one answer. `push` gives the text that a token completes, often empty."""
+    """For one answer. `push` gives the text that a token completes, often empty.
 
-    def __init__(self, tokenizer: Tokenizer, specials: frozenset[int]) -> None:
+    Special tokens are not said, but for those of `audible`, which have their texts.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        specials: frozenset[int],
+        audible: Mapping[int, str] = MappingProxyType({}),
+    ) -> None:
         self._tokenizer = tokenizer
         self._specials = specials
+        self._audible = audible
         self._stream = DecodeStream(skip_special_tokens=True)
         self._pending: list[int] = []
 
     def push(self, token_id: int) -> str:
         if token_id in self._specials:
-            return ""
+            return self._audible.get(token_id, "")
         text = self._stream.step(self._tokenizer, token_id)
         if text is None:
             self._pending.append(token_id)

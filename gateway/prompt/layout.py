@@ -5,16 +5,25 @@ are known exactly and the template never handles megabytes. Special tokens in a 
 travel in slots too: what the template itself wrote is control, everything else is data.
 """
 
+import json
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 
+from gateway.asks import ToolCall
 from gateway.prompt.template import ChatTemplate
 
 QUESTION = -1
 """The slot, without text, at which the question begins."""
+
+LONG_CHARS = 65_536
+SEEN_CHARS = 2048
+"""A template sees this much of either end of a long text of the user or the system, so that it
+can strip or recognise it; the middle travels in a slot. What an assistant said, templates may
+take apart, so they see it whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +39,13 @@ class SlottedMessage:
     role: str
     content: tuple[str | Slot, ...]
     name: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+
+    @property
+    def text(self) -> str:
+        """What its slots hold is part of it."""
+        return "".join(part if isinstance(part, str) else part.text for part in self.content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +64,20 @@ class Place:
     stop: int
 
 
+Piece = Control | str | tuple[str, ...]
+"""A text may come as its parts, so that a long one is never copied."""
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
-    pieces: tuple[Control | str, ...]
+    pieces: tuple[Piece, ...]
     places: Mapping[int, Place]
 
     def joined(self) -> "Layout":
         """The same in a single piece, for a tokenizer that must see the prompt as a whole."""
-        texts = [piece if isinstance(piece, str) else piece.text for piece in self.pieces]
+        texts = [
+            piece.text if isinstance(piece, Control) else "".join(piece) for piece in self.pieces
+        ]
         before = [0, *accumulate(map(len, texts))]
         places = {
             key: Place(0, before[place.piece] + place.start, before[place.piece] + place.stop)
@@ -65,11 +87,15 @@ class Layout:
 
 
 def lay_out(
-    messages: Sequence[SlottedMessage], template: ChatTemplate, specials: Iterable[str]
+    messages: Sequence[SlottedMessage],
+    template: ChatTemplate,
+    specials: Iterable[str],
+    tools: Sequence[Mapping[str, object]] = (),
+    *,
+    opens_answer: bool = True,
 ) -> Layout:
-    """Render the messages. Raises TemplateRefused."""
-    names = sorted(specials, key=len, reverse=True)
-    special = re.compile("|".join(map(re.escape, names))) if names else None
+    """Render the messages, and the tools for a template that knows them. Raises TemplateRefused."""
+    special, revealing = _patterns(frozenset(specials))
     slots: list[Slot] = []
     # Unguessable, so that no caller's text can pose as a slot.
     nonce = secrets.token_hex(8)
@@ -83,24 +109,85 @@ def lay_out(
             return text
         return special.sub(lambda match: hide(Slot(match.group(), None)), text)
 
-    spoken = []
+    spoken: list[dict[str, object]] = []
     for message in messages:
-        content = "".join(
-            literal(part) if isinstance(part, str) else hide(part) for part in message.content
-        )
+        parts = [slim for part in message.content for slim in _slimmed(part, message.role)]
+        content = "".join(literal(part) if isinstance(part, str) else hide(part) for part in parts)
         spoken.append({"role": message.role, "content": content})
-        if message.name is not None:
-            spoken[-1]["name"] = literal(message.name)
-    rendered = template.render(spoken)
-    control = f"|{special.pattern}" if special else ""
-    return _reveal(rendered, re.compile(f"\ue000{nonce}-(\\d+)\ue001{control}"), slots)
+        spoken[-1].update(_extras(message, literal))
+    rendered = template.render(
+        spoken,
+        [{k: within(v, literal) for k, v in t.items()} for t in tools],
+        opens_answer=opens_answer,
+    )
+    return _reveal(rendered, revealing, nonce, slots)
+
+
+@lru_cache(maxsize=64)
+def _patterns(specials: frozenset[str]) -> "tuple[re.Pattern[str] | None, re.Pattern[str]]":
+    """A special token; and a slot, by nonce and number, or a special token."""
+    names = "|".join(map(re.escape, sorted(specials, key=len, reverse=True)))
+    slot = "\ue000([0-9a-f]{16})-([0-9]+)\ue001"
+    revealing = re.compile(f"{slot}|{names}" if names else slot)
+    return (re.compile(names) if names else None), revealing
+
+
+def _slimmed(part: str | Slot, role: str) -> tuple[str | Slot, ...]:
+    if not isinstance(part, str) or len(part) <= LONG_CHARS or role == "assistant":
+        return (part,)
+    head, tail = part[:SEEN_CHARS], part[-SEEN_CHARS:]
+    if head.isspace() or tail.isspace():
+        return (part,)
+    return head, Slot(part[SEEN_CHARS:-SEEN_CHARS], None), tail
+
+
+def _extras(message: SlottedMessage, literal: Callable[[str], str]) -> dict[str, object]:
+    """The fields that most messages do not have."""
+    extras: dict[str, object] = {}
+    if message.name is not None:
+        extras["name"] = literal(message.name)
+    if message.tool_call_id is not None:
+        extras["tool_call_id"] = literal(message.tool_call_id)
+    if message.tool_calls:
+        extras["tool_calls"] = [
+            {
+                "id": literal(call.id),
+                "type": "function",
+                "function": {
+                    "name": literal(call.name),
+                    "arguments": within(_arguments(call.arguments), literal),
+                },
+            }
+            for call in message.tool_calls
+        ]
+    return extras
+
+
+def _arguments(text: str) -> object:
+    """Templates take an object; what is none stays text."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return value if isinstance(value, dict) else text
+
+
+def within(value: object, change: Callable[[str], str]) -> object:
+    """The same JSON value with every string changed."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {change(str(key)): within(inner, change) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [within(inner, change) for inner in value]
+    return value
 
 
 class _Writer:
     """Collects text into pieces that end at control tokens."""
 
     def __init__(self) -> None:
-        self.pieces: list[Control | str] = []
+        self.pieces: list[Piece] = []
         self.places: dict[int, Place] = {}
         self._texts: list[str] = []
         self._num_chars = 0
@@ -121,21 +208,24 @@ class _Writer:
 
     def close(self) -> None:
         if self._num_chars:
-            self.pieces.append("".join(self._texts))
+            is_long = self._num_chars > LONG_CHARS
+            self.pieces.append(tuple(self._texts) if is_long else "".join(self._texts))
         self._texts.clear()
         self._num_chars = 0
 
 
-def _reveal(rendered: str, pattern: "re.Pattern[str]", slots: Sequence[Slot]) -> Layout:
+def _reveal(rendered: str, pattern: "re.Pattern[str]", nonce: str, slots: Sequence[Slot]) -> Layout:
     writer = _Writer()
     end = 0
     for match in pattern.finditer(rendered):
+        if match.group(1) not in (None, nonce):
+            continue
         writer.text(rendered[end : match.start()])
         end = match.end()
         if match.group(1) is None:
             writer.control(match.group())
         else:
-            writer.slot(slots[int(match.group(1))])
+            writer.slot(slots[int(match.group(2))])
     writer.text(rendered[end:])
     writer.close()
     return Layout(tuple(writer.pieces), writer.places)

@@ -4,12 +4,17 @@ Built from what the engine serves; knows no requests.
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from engines.api import TokenizerFiles
+from gateway.api import CountKind
 from gateway.prompt.detokenize import Detokenizer, TokenSpeller
 from gateway.prompt.template import ChatTemplate
 from gateway.prompt.tokens import TextEncoder
+
+ESTIMATED = "estimated"
+"""How the digest of a tokenizer begins that is not the model's own: its counts are estimates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +24,10 @@ class ModelText:
     speller: TokenSpeller
     stop_ids: tuple[int, ...]
     digest: str
+
+    @property
+    def count_kind(self) -> CountKind:
+        return CountKind.ESTIMATED if self.digest.startswith(ESTIMATED) else CountKind.EXACT
 
     @classmethod
     def build(cls, files: TokenizerFiles) -> "ModelText":
@@ -34,9 +43,11 @@ class ModelText:
             digest=files.digest,
         )
 
-    def detokenizer(self) -> Detokenizer:
-        specials = frozenset(self.encoder.specials.values())
-        return Detokenizer(self.encoder.tokenizer, specials)
+    def detokenizer(self, audible: Iterable[str] = ()) -> Detokenizer:
+        """Special tokens are silent, but for those of `audible`."""
+        specials = self.encoder.specials
+        heard = {specials[mark]: mark for mark in audible if mark in specials}
+        return Detokenizer(self.encoder.tokenizer, frozenset(specials.values()), heard)
 
 
 def _is_byte_level(tokenizer_json: bytes) -> bool:

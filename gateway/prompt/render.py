@@ -5,12 +5,15 @@ Knows headings and packing; not which route will read the result. Blocking: use 
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from gateway.asks import Turn
 from gateway.prompt.layout import QUESTION, Control, Layout, Slot, SlottedMessage, lay_out
 from gateway.prompt.model_text import ModelText
 from gateway.prompt.segment import Segmented, SegmentedTurn, Source
 from gateway.prompt.tokens import EncodedText, TextEncoder
+from gateway.tools.described import described
+from gateway.tools.syntax import knows_tools, spoken_id, syntax_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,8 @@ class Prompt:
     ids: "array[int]"
     question_start: int
     placed: tuple[PlacedSource, ...]
+    messages: tuple[SlottedMessage, ...] = ()
+    """What was rendered, for engines that read chat; empty for a raw prompt."""
 
     @property
     def document_starts(self) -> tuple[int, ...]:
@@ -53,14 +58,10 @@ class Excerpt:
 def render_whole(segmented: Segmented, model: ModelText) -> Prompt:
     """Everything the caller sent, documents before the question. Raises TemplateRefused."""
     messages = [
-        SlottedMessage(
-            role=one.turn.role,
-            name=one.turn.name,
-            content=_whole_content(segmented, one, asks=i == segmented.question_turn),
-        )
+        _spoken(one.turn, _whole_content(segmented, one, asks=i == segmented.question_turn), model)
         for i, one in enumerate(segmented.turns)
     ]
-    return _encode(segmented.sources, messages, model)
+    return _encode(segmented.sources, messages, segmented, model)
 
 
 def render_packed(segmented: Segmented, passages: str, model: ModelText) -> Prompt:
@@ -70,8 +71,8 @@ def render_packed(segmented: Segmented, passages: str, model: ModelText) -> Prom
         content: tuple[str | Slot, ...] = (one.asking,)
         if i == segmented.question_turn:
             content = (Slot(passages, None), "\n\n", Slot("", QUESTION), one.asking)
-        messages.append(SlottedMessage(role=one.turn.role, name=one.turn.name, content=content))
-    return _encode((), messages, model)
+        messages.append(_spoken(one.turn, content, model))
+    return _encode((), messages, segmented, model)
 
 
 def locate(prompt: Prompt, start: int, stop: int, model: ModelText) -> list[Excerpt]:
@@ -91,6 +92,17 @@ def locate(prompt: Prompt, start: int, stop: int, model: ModelText) -> list[Exce
     return excerpts
 
 
+def _spoken(turn: Turn, content: tuple[str | Slot, ...], model: ModelText) -> SlottedMessage:
+    syntax = syntax_of(model.template.source)
+    return SlottedMessage(
+        role=turn.role,
+        name=turn.name,
+        content=content,
+        tool_calls=tuple(replace(call, id=spoken_id(call.id, syntax)) for call in turn.tool_calls),
+        tool_call_id=turn.tool_call_id and spoken_id(turn.tool_call_id, syntax),
+    )
+
+
 def _whole_content(
     segmented: Segmented, one: SegmentedTurn, *, asks: bool
 ) -> tuple[str | Slot, ...]:
@@ -106,7 +118,7 @@ def _whole_content(
     if one.split is None or one.inline is None:
         return (*documents, *mark, "\n\n" if documents else "", text)
     before, after = text[: one.split.start], text[one.split.stop :]
-    inside = Slot(text[one.split.start : one.split.stop], one.inline)
+    inside = Slot(segmented.sources[one.inline].text, one.inline)
     return (*documents, "\n\n" if documents else "", before, inside, *mark, after)
 
 
@@ -120,9 +132,25 @@ class _Encoded:
 
 
 def _encode(
-    sources: Sequence[Source], messages: Sequence[SlottedMessage], model: ModelText
+    sources: Sequence[Source],
+    messages: Sequence[SlottedMessage],
+    segmented: Segmented,
+    model: ModelText,
 ) -> Prompt:
-    layout = lay_out(messages, model.template, model.encoder.specials)
+    spoken, offered = messages, segmented.tools
+    if not knows_tools(model.template.source):
+        spoken, offered = described(messages, offered), ()
+    layout = lay_out(
+        spoken,
+        model.template,
+        model.encoder.specials,
+        offered,
+        opens_answer=segmented.opens_answer,
+    )
+    return replace(encode_layout(sources, layout, model), messages=tuple(messages))
+
+
+def encode_layout(sources: Sequence[Source], layout: Layout, model: ModelText) -> Prompt:
     if not model.encoder.joins_exactly and not _holds_data_special(layout, model.encoder):
         layout = layout.joined()
         whole = model.encoder.encode_whole(str(layout.pieces[0]))
@@ -141,7 +169,9 @@ def _encode(
 
 
 def _holds_data_special(layout: Layout, encoder: TextEncoder) -> bool:
-    return any(isinstance(piece, str) and encoder.holds_special(piece) for piece in layout.pieces)
+    return any(
+        not isinstance(piece, Control) and encoder.holds_special(piece) for piece in layout.pieces
+    )
 
 
 def _encode_pieces(layout: Layout, encoder: TextEncoder) -> _Encoded:
@@ -155,7 +185,8 @@ def _encode_pieces(layout: Layout, encoder: TextEncoder) -> _Encoded:
             pieces.append(None)
         else:
             encoded = encoder.encode(piece)
-            ids.extend(encoded.ids)
+            for block_ids in encoded.block_ids:
+                ids.extend(block_ids)
             pieces.append(encoded)
     return _Encoded(ids, tuple(starts), tuple(pieces))
 

@@ -16,7 +16,13 @@ from ingest.api import InlineDocument, StoredText
 MAX_QUESTION_CHARS = 2000
 MAX_LEAD_CHARS = 400
 
+LEAD_WINDOW = 4096
+CLOSING_WINDOW = 16_384
+TAIL_CHARS = 4096
+"""How much of a text's ends is looked at: questions and introductions with room for blank lines."""
+
 PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
+SPACE = re.compile(r"\s*")
 SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
 
@@ -76,6 +82,10 @@ class SegmentedTurn:
 class Segmented:
     turns: tuple[SegmentedTurn, ...]
     sources: tuple[Source, ...]
+    tools: tuple[Mapping[str, object], ...] = ()
+    """OpenAI's objects of the functions that the answer may call, for the template."""
+    opens_answer: bool = True
+    """Whether the prompt ends with what the template writes before an answer."""
 
     @property
     def question_turn(self) -> int:
@@ -124,32 +134,52 @@ def segment(
 
 
 def split_text(text: str, least_context_chars: int) -> Split | None:
-    """Where the context of a message lies; None when it has less than `least_context_chars`."""
+    """Where the context of a message lies; None when it has less than `least_context_chars`.
+
+    Looks at both ends only: a message may have megabytes.
+    """
     if len(text) < least_context_chars:
         return None
     asks_from = _closing_start(text)
-    lead = _lead_stop(text[:asks_from])
-    body = text[lead:asks_from]
-    start = lead + len(body) - len(body.lstrip())
-    stop = lead + len(body.rstrip())
-    is_split = stop - start >= least_context_chars and text[asks_from:].strip() != ""
+    start = _first_ink(text, _lead_stop(text[: min(asks_from, LEAD_WINDOW)]), asks_from)
+    stop = _last_ink(text, start, asks_from)
+    is_split = stop - start >= least_context_chars and _first_ink(text, asks_from) < len(text)
     return Split(start, stop) if is_split else None
+
+
+def _first_ink(text: str, start: int, stop: int | None = None) -> int:
+    """Where text[start:stop] without its leading whitespace begins."""
+    found = SPACE.match(text, start, len(text) if stop is None else stop)
+    assert found is not None, "no space is a match, too"
+    return found.end()
+
+
+def _last_ink(text: str, start: int, stop: int) -> int:
+    """Where text[start:stop] without its trailing whitespace ends."""
+    while stop > start:
+        tail = text[max(start, stop - TAIL_CHARS) : stop]
+        kept = len(tail.rstrip())
+        if kept:
+            return stop - len(tail) + kept
+        stop -= len(tail)
+    return start
 
 
 def _closing_start(text: str) -> int:
     """Start of the closing paragraphs; of the closing line or sentence in a text without any."""
-    end = len(text.rstrip())
-    paragraphs = [m.end() for m in PARAGRAPH.finditer(text, 0, end)]
+    end = _last_ink(text, 0, len(text))
+    window = max(0, end - CLOSING_WINDOW)
+    paragraphs = [m.end() for m in PARAGRAPH.finditer(text, window, end)]
     if paragraphs and end - paragraphs[-1] <= MAX_QUESTION_CHARS:
-        before = paragraphs[-2] if len(paragraphs) > 1 else 0
+        before = paragraphs[-2] if len(paragraphs) > 1 else window
         introduction = text[before : paragraphs[-1]].rstrip()
         if len(introduction) <= MAX_LEAD_CHARS and introduction.endswith((":", "?")):
             return before
         return paragraphs[-1]
-    line = text.rfind("\n", 0, end) + 1
+    tail = max(0, end - MAX_QUESTION_CHARS)
+    line = text.rfind("\n", tail and tail - 1, end) + 1
     if line and end - line <= MAX_QUESTION_CHARS:
         return line
-    tail = max(0, end - MAX_QUESTION_CHARS)
     sentences = [m.end() for m in SENTENCE.finditer(text, tail, end)]
     return sentences[-1] if sentences else end
 

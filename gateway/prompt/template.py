@@ -53,7 +53,13 @@ class ChatTemplate:
         environment.globals["strftime_now"] = strftime_now
         return cls(source, environment.from_string(source), dict(special_tokens))
 
-    def render(self, messages: Sequence[Mapping[str, str]]) -> str:
+    def render(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        tools: Sequence[Mapping[str, object]] = (),
+        *,
+        opens_answer: bool = True,
+    ) -> str:
         """Raises TemplateRefused with the template's own words."""
         spoken = [dict(message) for message in messages]
         if "developer" not in self.source:
@@ -63,9 +69,9 @@ class ChatTemplate:
         try:
             return self.compiled.render(
                 messages=spoken,
-                tools=None,
+                tools=list(tools) or None,
                 documents=None,
-                add_generation_prompt=True,
+                add_generation_prompt=opens_answer,
                 **self.special_tokens,
             )
         except (jinja2.TemplateError, TypeError) as error:

@@ -14,7 +14,9 @@ async def answer_full(task: Task, means: Means) -> AsyncGenerator[AnswerEvent, N
     facts = task.facts(tokens_read=len(task.prompt.ids), coverage=1.0)
     yield Opened(facts)
     request = task.request(task.prompt, Attention.FULL)
-    async with aclosing(speak(means.engine, request, task.model, task.ask.stop)) as events:
+    async with aclosing(
+        speak(means.engine, request, task.model, task.ask.stop, task.hearing)
+    ) as events:
         async for event in events:
             if isinstance(event, Ended):
                 yield answered(event, facts)

@@ -20,7 +20,9 @@ async def answer_hierarchical(task: Task, means: Means) -> AsyncGenerator[Answer
     request = task.request(task.prompt, Attention.HIERARCHICAL)
     attended: AttendedEvent | None = None
     said: list[str] = []
-    async with aclosing(speak(means.engine, request, task.model, task.ask.stop)) as events:
+    async with aclosing(
+        speak(means.engine, request, task.model, task.ask.stop, task.hearing)
+    ) as events:
         async for event in events:
             match event:
                 case AttendedEvent():

@@ -57,7 +57,7 @@ def pack(
         text = one.text[start:stop]
         if not text:
             continue
-        num_tokens += len(encoder.encode(text).ids)
+        num_tokens += encoder.encode(text).num_tokens
         number = len(readings) + 1
         readings.append(
             Reading(
@@ -76,7 +76,7 @@ def pack(
 def _readable(one: Found, num_tokens: int, encoder: TextEncoder) -> tuple[int, int]:
     """Characters of the passage to read: all, or whole words around its focus."""
     encoded = encoder.encode(one.text)
-    total = len(encoded.ids)
+    total = encoded.num_tokens
     if total <= num_tokens:
         return 0, len(one.text)
     if num_tokens < LEAST_CUT_TOKENS:
@@ -89,7 +89,7 @@ def _readable(one: Found, num_tokens: int, encoder: TextEncoder) -> tuple[int, i
     while True:
         start, stop = _whole_words(one.text, start, stop)
         # Cutting elsewhere may split a border token in two, so that one more is needed.
-        if len(encoder.encode(one.text[start:stop]).ids) <= num_tokens:
+        if encoder.encode(one.text[start:stop]).num_tokens <= num_tokens:
             return start, stop
         stop -= 1
 

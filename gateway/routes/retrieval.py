@@ -6,7 +6,8 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from engines.api import AttendedEvent, Attention
-from gateway.answers import AnswerEvent, Opened, Said
+from gateway.answers import AnswerEvent, FoundPassage, Opened, Said
+from gateway.asks import StoreScope
 from gateway.citations import cite
 from gateway.prompt.render import Prompt, render_packed
 from gateway.prompt.segment import Segmented, Source, SourceKind, file_source
@@ -20,6 +21,7 @@ from ingest.stores_api import StoreSearch
 from retrieval.api import Passage, SearchRequest, SearchResult
 
 MAX_QUERY_CHARS = 2000
+EVERYTHING = StoreScope()
 
 _Searched = tuple[Mapping[str, Source], SearchResult]
 
@@ -35,7 +37,8 @@ class WeakEvidence(Exception):
 async def answer_retrieval(task: Task, means: Means) -> AsyncGenerator[AnswerEvent, None]:
     """Raises WeakEvidence under `auto`, and what the library and `Engine.generate` raise."""
     searched_s = means.monotonic()
-    found, evidence = await find(task.segmented, task.ask.vector_store_ids, means)
+    ask = task.ask
+    found, evidence = await find(task.segmented, ask.vector_store_ids, means, ask.store_scope)
     search_ms = (means.monotonic() - searched_s) * 1000
     if task.escalation is not None and evidence < means.policy.retrieval.min_evidence:
         raise WeakEvidence(task.escalation)
@@ -45,11 +48,18 @@ async def answer_retrieval(task: Task, means: Means) -> AsyncGenerator[AnswerEve
         coverage=_coverage(packed, task),
         evidence=evidence,
     )
-    facts = replace(facts, timing_ms={"search": search_ms})
+    facts = replace(
+        facts,
+        timing_ms={"search": search_ms},
+        query=task.segmented.question[:MAX_QUERY_CHARS],
+        found=_of_files(found) if ask.vector_store_ids else (),
+    )
     yield Opened(facts)
     request = task.request(prompt, Attention.FULL)
     said: list[str] = []
-    async with aclosing(speak(means.engine, request, task.model, task.ask.stop)) as events:
+    async with aclosing(
+        speak(means.engine, request, task.model, task.ask.stop, task.hearing)
+    ) as events:
         async for event in events:
             if isinstance(event, Ended):
                 citations = cite("".join(said), task.segmented.question, packed.readings)
@@ -66,8 +76,21 @@ def _coverage(packed: Packed, task: Task) -> float | None:
     return min(1.0, packed.passage_tokens / max(1, task.counts.context_tokens))
 
 
+def _of_files(found: Iterable[Found]) -> tuple[FoundPassage, ...]:
+    return tuple(
+        FoundPassage(
+            file_id=one.source.id, filename=one.source.name, score=one.score, text=one.text
+        )
+        for one in found
+        if one.source.kind is SourceKind.FILE
+    )
+
+
 async def find(
-    segmented: Segmented, store_ids: Iterable[str], means: Means
+    segmented: Segmented,
+    store_ids: Iterable[str],
+    means: Means,
+    scope: StoreScope = EVERYTHING,
 ) -> tuple[list[Found], float]:
     """Passages of all sources by falling score, and the best evidence of the searches."""
     files = {one.id: one for one in segmented.sources if one.kind is SourceKind.FILE}
@@ -82,8 +105,9 @@ async def find(
         searches.append(_search_files(files, query, means))
     if inline:
         searches.append(_search_inline(inline, query, means))
-    searches += [_search_store(one, query, means) for one in store_ids]
-    return _merged(await together(*searches), means.policy.retrieval.top_k)
+    searches += [_search_store(one, query, scope, means) for one in store_ids]
+    top_k = max(means.policy.retrieval.top_k, scope.top_k or 0)
+    return _merged(await together(*searches), top_k)
 
 
 async def _search_files(sources: Mapping[str, Source], query: str, means: Means) -> _Searched:
@@ -97,11 +121,15 @@ async def _search_files(sources: Mapping[str, Source], query: str, means: Means)
     return sources, await means.library.search(request)
 
 
-async def _search_store(store_id: str, query: str, means: Means) -> _Searched:
+async def _search_store(store_id: str, query: str, scope: StoreScope, means: Means) -> _Searched:
     """The sources are the files that passages were found in."""
     settings = means.policy.retrieval
     search = StoreSearch(
-        queries=[query], top_k=settings.top_k, deadline_s=settings.search_deadline_s
+        queries=[query],
+        filter=scope.filter,
+        top_k=scope.top_k or settings.top_k,
+        score_threshold=scope.score_threshold,
+        deadline_s=settings.search_deadline_s,
     )
     found = await means.library.stores.search(store_id, search)
     passages = [hit.passage for hit in found.hits]

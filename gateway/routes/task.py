@@ -4,17 +4,19 @@ Knows no HTTP and no wire format.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from engines.api import Attention, Engine, GenerateRequest
+from engines.api import Attention, Engine, GenerateRequest, Reads
 from gateway.answers import Answered, Facts, Usage
 from gateway.asks import Ask
+from gateway.openai.outgoing import chat_body
 from gateway.policy import Policy
 from gateway.prompt.model_text import ModelText
 from gateway.prompt.render import Prompt
 from gateway.prompt.segment import Segmented
 from gateway.routing import Counts, EngineFacts, Plan
-from gateway.stream import Ended
+from gateway.stream import Ended, Hearing
+from gateway.tools.offer import answer_grammar, hearing_of
 from ingest.api import Library
 
 
@@ -47,6 +49,16 @@ class Task:
     started_s: float
     deadline_s: float
     count_s: float
+    policy: Policy = field(default_factory=Policy)
+    """The one that was in force when the request began; it stays so to its end."""
+    reads: Reads = Reads.IDS
+    maps: bool = False
+    """Whether `hierarchical` is map-reduce on this engine."""
+
+    @property
+    def hearing(self) -> Hearing | None:
+        """How calls are heard in the text; an engine that reads chat tells them by itself."""
+        return None if self.reads is Reads.CHAT else hearing_of(self.ask, self.model)
 
     def request(self, prompt: Prompt, attention: Attention) -> GenerateRequest:
         """An answer whose length the caller left open is bounded by the room beside `prompt`."""
@@ -54,6 +66,7 @@ class Task:
         if self.ask.max_new_tokens is None:
             room = self.engine_facts.context_tokens.get(attention, 0) - len(prompt.ids)
             max_new = max(1, min(max_new, room))
+        is_chat = self.reads is Reads.CHAT
         return GenerateRequest(
             request_id=self.request_id,
             prompt_ids=prompt.ids,
@@ -66,6 +79,9 @@ class Task:
             deadline_s=self.deadline_s,
             service_tier=self.ask.service_tier,
             cache_key=f"{self.ask.tenant}/{self.ask.cache_key}",
+            n=self.ask.n,
+            grammar=None if is_chat else answer_grammar(self.ask, self.model),
+            chat=chat_body(prompt.messages, self.ask) if is_chat else None,
         )
 
     def facts(
@@ -77,6 +93,7 @@ class Task:
             tokens_read=tokens_read,
             coverage=coverage,
             evidence=evidence,
+            count_kind=self.model.count_kind,
         )
 
 
@@ -90,7 +107,7 @@ def answered(ended: Ended, facts: Facts) -> Answered:
     return Answered(
         reason=ended.reason,
         usage=Usage(
-            prompt_tokens=facts.tokens_read,
+            prompt_tokens=facts.tokens_read if finish is None else finish.prompt_tokens,
             cached_tokens=0 if finish is None else finish.cached_tokens,
             completion_tokens=(
                 ended.completion_tokens if finish is None else finish.completion_tokens

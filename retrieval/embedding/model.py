@@ -30,7 +30,7 @@ class EmbeddingModel:
         if dimension is None or model_tokens is None:
             raise ValueError(f"{folder} does not say its dimension and its longest text")
         self.dimension = dimension
-        self._window_tokens = min(config.window_tokens or model_tokens, model_tokens)
+        self.window_tokens = min(config.window_tokens or model_tokens, model_tokens)
         self._tokenizer = model.tokenizer
         self._tokenizing = threading.Lock()
         self._bytes = byte_encoder(model, config.dtype)
@@ -48,7 +48,7 @@ class EmbeddingModel:
             encoding = self._tokenizer(
                 list(texts),
                 truncation=True,
-                max_length=self._window_tokens,
+                max_length=self.window_tokens,
                 return_overflowing_tokens=True,
                 return_attention_mask=False,
                 return_token_type_ids=False,

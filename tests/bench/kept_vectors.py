@@ -28,6 +28,10 @@ class KeptVectors:
         return self._inner.identity
 
     @property
+    def window_tokens(self) -> int:
+        return self._inner.window_tokens
+
+    @property
     def dimension(self) -> int:
         return self._inner.dimension
 

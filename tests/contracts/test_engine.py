@@ -29,6 +29,9 @@ from engines.config import EngineConfig, HierarchicalConfig
 from engines.fake import FakeEngine, FakeSettings, say
 from engines.models.catalog import default_model_dir
 from engines.wiring import build_supervisor
+from gateway.upstreams.fleet import Fleet
+from gateway.upstreams.replica import Replica
+from gateway.upstreams.server import GangServer
 from tests.engines.face.served import remote
 from tests.engines.gang.scripted_gang import running
 
@@ -52,6 +55,17 @@ async def fake_behind_http() -> AsyncIterator[Engine]:
 
 
 @asynccontextmanager
+async def fleet_of_gangs() -> AsyncIterator[Engine]:
+    async with remote(fake_engine()) as one, remote(fake_engine()) as other:
+        gangs = {"one": one, "other": other}
+        replicas = [
+            Replica(name=name, server=GangServer(gang), clock=time.monotonic)
+            for name, gang in gangs.items()
+        ]
+        yield Fleet(replicas, one)
+
+
+@asynccontextmanager
 async def real_gang_behind_http() -> AsyncIterator[Engine]:
     pytest.importorskip("torch")
     config = EngineConfig(
@@ -69,6 +83,7 @@ async def real_gang_behind_http() -> AsyncIterator[Engine]:
     params=[
         fake,
         fake_behind_http,
+        fleet_of_gangs,
         pytest.param(real_gang_behind_http, marks=[pytest.mark.ranks, pytest.mark.timeout(120)]),
     ]
 )

@@ -230,3 +230,16 @@ async def test_an_upload_that_breaks_off_is_not_there(bench: Bench) -> None:
         await bench.library.add(filename="f", purpose="user_data", body=broken())
     page = await bench.library.list(after=None, limit=9, ascending=True, purpose=None)
     assert page.files == []
+
+
+async def test_a_batch_file_is_kept_as_it_came_and_never_read(bench: Bench) -> None:
+    record = await bench.add('{"herring": 1}', purpose="batch")
+    for _ in range(2):
+        assert (await bench.library.get(record.id)).status is FileStatus.PROCESSED
+        with pytest.raises(FileUnreadable, match="batch"):
+            await bench.library.text(record.id)
+        found = await bench.library.search(SearchRequest(query="herring", document_ids=[record.id]))
+        assert list(found.passages) == []
+        await bench.settle()
+    content = b"".join([piece async for piece in bench.library.content(record.id)])
+    assert content == b'{"herring": 1}'

@@ -5,8 +5,14 @@ import httpx
 import pytest
 
 import engines.api
+import gateway.admin.access
+import gateway.admin.board
 import gateway.api
+import gateway.batches.api
+import gateway.responses.storage
+import gateway.tenancy.api
 import ingest.api
+import ingest.embeddings_api
 import ingest.stores_api
 import ingest.uploads_api
 import retrieval.api
@@ -16,15 +22,20 @@ from engines.api import (
     EngineError,
     EngineLost,
     EngineRefused,
+    GrammarRefused,
     ModelMissing,
     PromptTooLong,
     RequestExpired,
     TooLittleMemory,
 )
+from gateway.admin.access import AdminForbidden
+from gateway.admin.board import PreconditionRequired, VersionMismatch, VersionUnknown
 from gateway.api import (
     BodyTooLarge,
     ClientLeft,
     ContextRequired,
+    Draining,
+    Fidelity,
     GatewayError,
     InvalidRequest,
     NoEngineFits,
@@ -35,7 +46,16 @@ from gateway.api import (
     UnknownModel,
     UnsupportedParameter,
 )
+from gateway.batches.api import BatchClosed, BatchStatus, BatchUnknown
 from gateway.errors import FAULTS, error_body, fault_for
+from gateway.tenancy.api import (
+    FidelityForbidden,
+    Limit,
+    LimitReached,
+    LimitsDown,
+    RequestOverLimit,
+)
+from gateway.responses.storage import ResponseMissing
 from ingest.api import (
     FileMissing,
     FileNotReady,
@@ -48,6 +68,7 @@ from ingest.api import (
     TransientError,
     UnsupportedFile,
 )
+from ingest.embeddings_api import TextTooLong
 from ingest.stores_api import BatchMissing, VectorStoreExpired, VectorStoreMissing
 from ingest.uploads_api import PartsRefused, UploadClosed, UploadMissing, UploadStatus
 from retrieval.api import (
@@ -86,6 +107,27 @@ RAISED: list[tuple[Exception, int, str | None]] = [
     (ContextRequired(), 400, "context_required"),
     (RouteForbidden(Route.FULL), 403, "route_forbidden"),
     (TemplateRefused("no system"), 400, "invalid_value"),
+    (Draining(), 503, "draining"),
+    (FidelityForbidden(Fidelity.FULL, [Fidelity.AUTO]), 403, "fidelity_forbidden"),
+    (
+        LimitReached(kind=Limit.TOKENS, wanted=9, used=1, limit=8, retry_after_s=0.1),
+        429,
+        "rate_limit_exceeded",
+    ),
+    (
+        RequestOverLimit(kind=Limit.TOKENS, wanted=9, limit=8, fits="1 fits."),
+        429,
+        "request_over_limit",
+    ),
+    (LimitsDown("redis://secret"), 503, "limits_unavailable"),
+    (AdminForbidden(), 403, "admin_forbidden"),
+    (VersionMismatch(version="0123"), 412, "version_mismatch"),
+    (VersionUnknown("0123"), 404, "version_not_found"),
+    (PreconditionRequired("0123"), 428, "precondition_required"),
+    (ResponseMissing("resp_1"), 404, "response_not_found"),
+    (BatchUnknown("batch_1"), 404, "batch_not_found"),
+    (BatchClosed("batch_1", BatchStatus.COMPLETED), 409, "batch_closed"),
+    (TextTooLong(index=1, num_tokens=9, limit=8), 400, "context_length_exceeded"),
     (GatewayError(), 500, "internal_error"),
     (
         PromptTooLong(num_tokens=9, limit=8, attention=Attention.HIERARCHICAL),
@@ -95,6 +137,7 @@ RAISED: list[tuple[Exception, int, str | None]] = [
     (EngineBusy(queued=3, retry_after_s=2.2), 503, "engine_overloaded"),
     (EngineLost("gone"), 502, "engine_lost"),
     (RequestExpired("late"), 504, "request_expired"),
+    (GrammarRefused("no"), 400, "invalid_json_schema"),
     (EngineRefused("no"), 400, "engine_refused"),
     (ModelMissing("/secret/path"), 503, "engine_error"),
     (TooLittleMemory(model="m", needed_bytes=2, available_bytes=1), 503, "engine_error"),
@@ -134,7 +177,13 @@ def test_every_domain_error_has_a_fault_and_is_raised_here() -> None:
         | errors_of(ingest.api, IngestError)
         | errors_of(ingest.stores_api, IngestError)
         | errors_of(ingest.uploads_api, IngestError)
+        | errors_of(ingest.embeddings_api, IngestError)
         | errors_of(gateway.api, GatewayError)
+        | errors_of(gateway.batches.api, GatewayError)
+        | errors_of(gateway.responses.storage, GatewayError)
+        | errors_of(gateway.tenancy.api, GatewayError)
+        | errors_of(gateway.admin.access, GatewayError)
+        | errors_of(gateway.admin.board, GatewayError)
     )
     assert known == set(FAULTS)
     assert known - {type(error) for error, _, _ in RAISED} == {ClientLeft}

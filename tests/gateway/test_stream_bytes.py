@@ -30,7 +30,8 @@ def _timeless(event: Event) -> Event:
 
 def stream(gateway: Running, **fields: object) -> bytes:
     """The body; the version of the policy, which any change of a default changes, is masked."""
-    raw = httpx.post(f"{gateway.url}/v1/chat/completions", json={**CHAT, **fields}).content
+    url = f"{gateway.url}/v1/chat/completions"
+    raw = httpx.post(url, json={**CHAT, **fields}, timeout=20).content
     return raw.replace(gateway.parts.policy.version.encode(), b"<policy>")
 
 
@@ -49,6 +50,40 @@ def test_a_stream_matches_its_golden_bytes(
 ) -> None:
     gateway = start(Timeless(bpe_say("Hello there, 東京.")), **FIXED)
     assert stream(gateway, **fields) == (golden_dir / f"{name}.sse").read_bytes()
+
+
+CALL = 'I look.<tool_call>{"name": "look", "arguments": {"at": "é"}}</tool_call>'
+TOOL = {"type": "function", "function": {"name": "look"}}
+JSON = {"type": "json_object"}
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "fields"),
+    [
+        ("chat_stream_n2", "Hello there", {"n": 2}),
+        ("chat_stream_tool_call", CALL, {"tools": [TOOL]}),
+        ("chat_stream_json", '{"a": [1, "é"]}', {"response_format": JSON}),
+    ],
+)
+def test_choices_calls_and_json_match_their_golden_bytes(
+    start: Start, golden_dir: Path, name: str, said: str, fields: dict[str, object]
+) -> None:
+    gateway = start(Timeless(bpe_say(said)), **FIXED)
+    assert stream(gateway, **fields) == (golden_dir / f"{name}.sse").read_bytes()
+
+
+def test_a_stream_of_completions_matches_its_golden_bytes(start: Start, golden_dir: Path) -> None:
+    gateway = start(Timeless(bpe_say(" there, 東京.")), **FIXED)
+    body = {
+        "model": "fake",
+        "prompt": ["Hello", "the dog"],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "logprobs": 1,
+    }
+    raw = httpx.post(f"{gateway.url}/v1/completions", json=body, timeout=20).content
+    raw = raw.replace(gateway.parts.policy.version.encode(), b"<policy>")
+    assert raw == (golden_dir / "completions_stream.sse").read_bytes()
 
 
 def test_an_error_frame_matches_its_golden_bytes(start: Start, golden_dir: Path) -> None:

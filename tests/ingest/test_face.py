@@ -2,7 +2,8 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from array import array
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -12,6 +13,8 @@ import uvicorn
 
 from ingest.api import InlineDocument, InlineSearch
 from ingest.client import RemoteSearcher
+from ingest.embeddings_api import Embedded, EmbedderFacts, TextTooLong
+from ingest.embeddings_client import RemoteEmbeddings
 from ingest.face import Services, create_app
 from ingest.jobs import JobState
 from retrieval.api import (
@@ -168,3 +171,48 @@ async def test_a_stranger_on_the_port_is_unavailable(status: int, body: bytes) -
     async with httpx.AsyncClient(transport=transport) as http:
         with pytest.raises(SearchUnavailable):
             await RemoteSearcher("http://worker", http).search(QUESTION)
+
+
+class Numbers:
+    """`Embeddings` that answers with the length of each text; refuses what is over ten words."""
+
+    async def facts(self) -> EmbedderFacts:
+        return FACTS
+
+    async def embed(self, texts: Sequence[str]) -> Embedded:
+        for index, text in enumerate(texts):
+            if (num := len(text.split())) > FACTS.max_tokens:
+                raise TextTooLong(index=index, num_tokens=num, limit=FACTS.max_tokens)
+        return Embedded(
+            vectors=[array("f", [len(text), 0.5]) for text in texts],
+            num_tokens=[len(text.split()) for text in texts],
+        )
+
+
+FACTS = EmbedderFacts(model="numbers", dimension=2, max_tokens=10)
+
+
+async def test_vectors_and_counts_travel_there_and_back_unchanged(served: Served) -> None:
+    remote = RemoteEmbeddings(served.url, served.http)
+    for call in (remote.facts(), remote.embed(["a"])):
+        with pytest.raises(SearchUnavailable, match="still loading"):
+            await call
+    served.services.embeddings = Numbers()
+    assert await remote.facts() == FACTS
+    assert await remote.embed(["größe", "two words"]) == await Numbers().embed(
+        ["größe", "two words"]
+    )
+    assert await remote.embed([]) == Embedded(vectors=[], num_tokens=[])
+    with pytest.raises(TextTooLong) as refused:
+        await remote.embed(["short", "long " * 11])
+    assert (refused.value.index, refused.value.num_tokens, refused.value.limit) == (1, 11, 10)
+
+
+async def test_an_embedder_that_is_not_there_or_a_stranger_is_unavailable() -> None:
+    for answer in (httpx.Response(200, content=b"<html>"), httpx.Response(500, content=b"oops")):
+        transport = httpx.MockTransport(lambda request, answer=answer: answer)
+        async with httpx.AsyncClient(transport=transport) as http:
+            remote = RemoteEmbeddings("http://worker", http)
+            for call in (remote.facts(), remote.embed(["a"])):
+                with pytest.raises(SearchUnavailable):
+                    await call

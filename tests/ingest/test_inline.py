@@ -18,6 +18,7 @@ NEEDLE = "The password of the vault is periwinkle."
 class CountingEmbedder:
     identity = "counting"
     dimension = 64
+    window_tokens = 256
 
     def __init__(self) -> None:
         self.num_texts = 0

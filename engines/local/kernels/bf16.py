@@ -37,10 +37,17 @@ def compiled(*, parallel: bool = False) -> Callable[[Callable[P, R]], Callable[P
     """Compile at the first call and keep the code on disk for the next process.
 
     `fastmath` lets sums be reordered, which is what makes them vector sums; what a kernel does
-    with nan or infinity is undefined.
+    with nan or infinity is undefined. Kernels must not close over other kernels: numba would not
+    know them again on disk and compile them in every process.
     """
     compiler: Any = njit(parallel=parallel, fastmath=True, nogil=True, cache=True)
-    return cast("Callable[[Callable[P, R]], Callable[P, R]]", compiler)
+
+    def compile_later(function: Callable[P, R]) -> Callable[P, R]:
+        if parallel:  # numba files code by name and bytecode, not by what it was compiled for
+            function.__qualname__ += "_parallel"
+        return cast("Callable[P, R]", compiler(function))
+
+    return compile_later
 
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
@@ -67,6 +74,18 @@ def _reinterpreted(from_type: Any, to_type: Any, shift: int = 0) -> Any:
 
 widen = cast("Callable[[np.uint16], np.float32]", _reinterpreted(types.uint16, types.float32, 16))
 """The bits of a bfloat16 -> float32."""
+
+
+@intrinsic
+def _pointer(typing_context: Any, address: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
+
+    return types.CPointer(types.uint16)(types.int64), build
+
+
+pointer = cast("Callable[[int], Any]", _pointer)
+"""An address -> what `numba.carray` makes an array of bfloat16 from."""
 
 _bits_of = cast("Callable[[np.float32], np.uint32]", _reinterpreted(types.float32, types.uint32))
 _float_of = cast("Callable[[np.int32], np.float32]", _reinterpreted(types.int32, types.float32))

@@ -21,6 +21,9 @@ from engines.api import (
     FinishEvent,
     FinishReason,
     GenerateRequest,
+    Grammar,
+    GrammarKind,
+    GrammarRefused,
     ProgressEvent,
     PromptTooLong,
     RequestExpired,
@@ -108,6 +111,10 @@ GOLDEN_FAILURES: list[tuple[EngineError, bytes]] = [
         EngineRefused("no"),
         b'event: failure\ndata: {"code":"engine_refused","message":"no","fields":{}}\n\n',
     ),
+    (
+        GrammarRefused("wat"),
+        b'event: failure\ndata: {"code":"grammar_refused","message":"wat","fields":{}}\n\n',
+    ),
 ]
 
 
@@ -140,7 +147,7 @@ def test_a_request_has_these_bytes() -> None:
         deadline_s=12.0,
     )
     assert encode_request(request, now_s=10.0).hex() == (
-        "8b"
+        "8d"
         "aa726571756573745f6964a172"
         "aa70726f6d70745f696473c4080100000000010000"
         "ae6d61785f6e65775f746f6b656e7304"
@@ -160,6 +167,8 @@ def test_a_request_has_these_bytes() -> None:
         "ac7365636f6e64735f6c656674cb4000000000000000"
         "ac736572766963655f74696572a764656661756c74"
         "a16e01"
+        "a76772616d6d6172c0"
+        "a963616368655f6b6579a0"
     )
 
 
@@ -184,12 +193,15 @@ def test_requests_come_back_with_the_deadline_on_the_other_clock(
         deadline_s=100.0 + left_s,
         service_tier="flex",
         n=3,
+        grammar=Grammar(GrammarKind.REGEX, "a+"),
+        cache_key="tenant/session",
     )
     back = decode_request(encode_request(request, now_s=100.0), now_s=0.0)
     assert back.prompt_ids == request.prompt_ids
     assert back.sampling == request.sampling
     assert back.deadline_s == pytest.approx(left_s)
     assert back.n == 3
+    assert (back.grammar, back.cache_key) == (request.grammar, request.cache_key)
     assert (back.attention, back.question_start, back.document_starts, back.service_tier) == (
         Attention.HIERARCHICAL,
         3,

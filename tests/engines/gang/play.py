@@ -28,7 +28,9 @@ LIMITS = GangLimits(
     prefill_chunk_tokens=8,
     max_running=3,
     max_queued=4,
-    hierarchical=HierarchicalConfig(chunk_tokens=8, anchor_tokens=2, top_k=2),
+    hierarchical=HierarchicalConfig(
+        chunk_tokens=8, anchor_tokens=2, top_k=2, max_context_tokens=300
+    ),
 )
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from engines.api import (
     AnswerEndEvent,
+    EngineLost,
     EngineRefused,
     Event,
     FinishEvent,
@@ -13,8 +14,8 @@ from engines.api import (
     GenerateRequest,
     TokenEvent,
 )
-from engines.gang.messages import Fork, Prefill
-from tests.engines.gang.play import LIMITS, Play, ask
+from engines.gang.messages import NO_TOKEN, Fork, Prefill
+from tests.engines.gang.play import LIMITS, Play, answer, ask
 
 
 def three(num_prompt: int = 20, new: int = 3) -> GenerateRequest:
@@ -101,3 +102,20 @@ def test_a_request_that_leaves_takes_its_branches_with_it() -> None:
         play.step()
     assert [play.scheduler.leave(id_) for id_ in range(first, first + 3)] == [True] * 3
     assert play.scheduler.next_turn(play.now_s) is None
+
+
+def test_an_answer_whose_grammar_is_stuck_ends_the_request_with_an_error() -> None:
+    play = Play()
+    leader = play.submit(three())
+    play.step()
+    play.step()
+    step = play.turn().step
+    done = answer(step, NO_TOKEN)
+    deliveries = play.scheduler.apply(step, done, play.now_s)
+    assert {type(delivery.error) for delivery in deliveries} == {EngineLost}
+    assert all(delivery.ended and not delivery.events for delivery in deliveries)
+    for member in range(leader, leader + 3):
+        play.scheduler.leave(member)
+        play.scheduler.closed(member)
+    assert play.scheduler.next_turn(play.now_s) is None
+    assert play.scheduler.load().kv_tokens == 0

@@ -3,12 +3,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engines.api import Grammar, GrammarKind, Sampling
 from engines.gang.messages import (
     Close,
     Closed,
     FromRank,
     Hello,
     Join,
+    Open,
     Ready,
     StepFailed,
     ToRank,
@@ -18,6 +20,7 @@ from engines.gang.messages import (
     pack_ids,
     unpack_ids,
 )
+from engines.gang.sequence import sampling_spec
 
 
 @pytest.mark.parametrize(
@@ -34,7 +37,22 @@ def test_what_a_rank_says_arrives_as_it_was(message: FromRank) -> None:
 
 
 @pytest.mark.parametrize(
-    "message", [Join(rendezvous="file:///x", config=b"{}"), Close(sequence_id=4)]
+    "message",
+    [
+        Join(rendezvous="file:///x", config=b"{}"),
+        Close(sequence_id=4),
+        Open(
+            sequence_id=1,
+            hierarchical=False,
+            prompt_ids=pack_ids([1, 2]),
+            replay_ids=b"",
+            max_new_tokens=3,
+            question_start=0,
+            document_starts=[],
+            sampling=sampling_spec(Sampling(), 5),
+            grammar=Grammar(GrammarKind.JSON_SCHEMA, "{}"),
+        ),
+    ],
 )
 def test_what_a_supervisor_says_arrives_as_it_was(message: ToRank) -> None:
     assert decode_to_rank(encode(message)) == message

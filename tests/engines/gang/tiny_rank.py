@@ -45,6 +45,9 @@ class HungryDecoder(Decoder):
         self.vocab_size = inner.vocab_size
         self.window_tokens = inner.window_tokens
         self.num_layers = inner.num_layers
+        self.shape = inner.shape
+        self.wide_layers = inner.wide_layers
+        self._compiled = None
 
     def forward(
         self, ids_T: Tensor, positions_T: Tensor, attending: AttentionPass, keep: Sequence[int]

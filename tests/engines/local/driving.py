@@ -7,7 +7,7 @@ from itertools import count
 from pathlib import Path
 
 from engines.api import Attention, GenerateRequest
-from engines.config import EngineConfig, HierarchicalConfig
+from engines.config import EngineConfig, HierarchicalConfig, SegmentsConfig
 from engines.gang.messages import (
     Ask,
     Decode,
@@ -66,6 +66,7 @@ class Case:
     hierarchical: bool = False
     question_start: int = 0
     document_starts: list[int] = field(default_factory=list)
+    cache_key: str = ""
 
 
 def request_of(case: Case) -> GenerateRequest:
@@ -92,6 +93,7 @@ class Driver:
         group: RingGroup,
         hierarchical: HierarchicalConfig,
         dtype: str = "float32",
+        segments: SegmentsConfig = SegmentsConfig(),  # noqa: B008 (frozen)
     ) -> None:
         self.config = EngineConfig(
             model_dir=folder,
@@ -99,6 +101,7 @@ class Driver:
             ranks=group.size,
             dtype=dtype,
             hierarchical=hierarchical,
+            segments=segments,
         )
         self.executor = Executor.load(self.config, group)
         self.done: list[StepDone] = []
@@ -116,6 +119,7 @@ class Driver:
                 question_start=case.question_start,
                 document_starts=case.document_starts,
                 sampling=case.sampling,
+                cache_key=case.cache_key,
             )
         )
 
@@ -158,8 +162,8 @@ class Driver:
         while len(sampled) < case.num_tokens:
             sampled.extend(self.decode(1))
         sequence = self.executor.sequences[1]
-        context_tokens = sequence.context.store.capacity if sequence.context else 0
-        self.kv_tokens = context_tokens + sequence.kv.store.capacity
+        anchor_tokens = sequence.context.anchor.store.capacity if sequence.context else 0
+        self.kv_tokens = anchor_tokens + sequence.kv.store.capacity
         self.executor.close(1)
         return sampled
 

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from engines.local.direct import MAX_BYTES, DirectLinks, PeerLost
@@ -45,10 +46,9 @@ def on_threads(size: int, work: Callable[[DirectLinks, int], object]) -> list[ob
 
 
 def exchanged(links: DirectLinks, rank: int, size: int, num_bytes: int) -> list[bytes]:
-    table = bytearray(size * num_bytes)
-    places = [memoryview(table)[i * num_bytes : (i + 1) * num_bytes] for i in range(size)]
-    links.exchange(memoryview(bytes([rank + 1]) * num_bytes), places)
-    return [bytes(place) for place in places]
+    table = np.zeros((size, num_bytes), np.uint8)
+    links.exchange(np.full(num_bytes, rank + 1, np.uint8), table)
+    return [row.tobytes() for row in table]
 
 
 @pytest.mark.parametrize("num_bytes", [1, 2345, MAX_BYTES])

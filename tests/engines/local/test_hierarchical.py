@@ -12,7 +12,6 @@ from engines.config import HierarchicalConfig
 from engines.gang.limits import GangLimits
 from engines.gang.messages import Span
 from engines.local.ring import RingGroup
-from tests.engines.local.dense import ChunkWeights, chunk_weights
 from tests.engines.local.driving import Case, Driver, answer_of, request_of
 from tests.engines.local.families import (
     Answer,
@@ -26,7 +25,7 @@ from tests.engines.local.ranks import on_ranks
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(180)]
 
 SIZES = HierarchicalConfig(chunk_tokens=48, anchor_tokens=8, top_k=3)
-EVERYTHING = HierarchicalConfig(chunk_tokens=48, anchor_tokens=8, top_k=1000)
+EVERYTHING = HierarchicalConfig(chunk_tokens=48, anchor_tokens=8, top_k=1000, most_k=1000)
 SMALL_WINDOW = 256
 SMALL = "llama with a small window"
 CASE = Case(
@@ -48,14 +47,15 @@ class Asked:
 
     @property
     def chosen(self) -> list[int]:
-        return sorted(PLAN.chunks.index((span.start, span.stop)) for span in self.spans)
+        """By where they end; a chunk may be read with what stands before it."""
+        stops = [stop for _, stop in PLAN.chunks]
+        return sorted(stops.index(span.stop) for span in self.spans)
 
     @property
     def shortlist(self) -> list[int]:
         """Anchor, chosen chunks and question."""
-        chosen = [
-            token for chunk in self.chosen for token in CASE.prompt[slice(*PLAN.chunks[chunk])]
-        ]
+        spans = sorted((span.start, span.stop) for span in self.spans)
+        chosen = [token for start, stop in spans for token in CASE.prompt[start:stop]]
         return CASE.prompt[: PLAN.anchor_stop] + chosen + CASE.prompt[PLAN.question_start :]
 
 
@@ -89,25 +89,17 @@ def difference(answer: Answer, wanted: Answer) -> float:
 # The choice.
 
 
-def dense_weights(_: RingGroup, folders: dict[str, Path]) -> dict[str, ChunkWeights]:
-    return {
-        name: chunk_weights(plain_model(folder, "eager"), CASE.prompt, PLAN)
-        for name, folder in folders.items()
-    }
-
-
-def test_chunks_are_weighed_as_by_transformers_under_an_explicit_mask(
-    folders: dict[str, Path],
-) -> None:
-    asked = on_each(2, tuple(folders.items()), SIZES)[0]
-    for name, wanted in on_ranks(1, dense_weights, folders)[0].items():
-        given = asked[name]
-        by_score = sorted(range(len(PLAN.chunks)), key=lambda j: -wanted.score[j])
-        assert given.chosen == sorted(by_score[:3]), name
-        for chunk, span in ((PLAN.chunks.index((s.start, s.stop)), s) for s in given.spans):
-            assert span.mass == pytest.approx(wanted.mass[chunk], abs=1e-5), name
-        missed = sum(wanted.mass) - sum(wanted.mass[chunk] for chunk in given.chosen)
-        assert given.recall == pytest.approx(1.0 - missed, abs=1e-5), name
+def test_what_is_chosen_is_told_with_its_share_of_the_attention(folders: dict[str, Path]) -> None:
+    everything = on_each(2, tuple(folders.items()), EVERYTHING)[0]
+    for name, some in on_each(2, tuple(folders.items()), SIZES)[0].items():
+        assert len(some.chosen) == SIZES.top_k, name
+        masses = [span.mass for span in some.spans]
+        assert masses == sorted(masses, reverse=True)
+        if name != SMALL:
+            by_stop = {span.stop: span.mass for span in everything[name].spans}
+            assert masses == [by_stop[span.stop] for span in some.spans]
+            missed = sum(by_stop.values()) - sum(masses)
+            assert some.recall == pytest.approx(1.0 - missed, abs=1e-5), name
 
 
 # The answer.
@@ -200,4 +192,4 @@ def test_the_ranks_take_no_more_kv_than_was_admitted(
     by_rank = on_each(num_ranks, tuple(folders.items()), SIZES)
     for name in folders:
         taken = sum(asked[name].kv_tokens for asked in by_rank)
-        assert len(CASE.prompt) < taken <= limits.kv_tokens(request_of(CASE))
+        assert len(by_rank[0][name].shortlist) < taken <= limits.kv_tokens(request_of(CASE))

@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 import torch
 
+from engines.gang.messages import NO_TOKEN
 from engines.local.ring import RingGroup
 from engines.local.sampling import agree, draw
 from tests.engines.local.driving import spec_of
@@ -94,3 +95,25 @@ def test_what_was_drawn_survives_the_ring() -> None:
     specs = [spec_of(), spec_of(top_logprobs=0), spec_of(top_logprobs=3)]
     rows = [draw(LOGITS, spec, [], 0) for spec in specs]
     assert agree(rows, specs, RingGroup(None, rank=0, size=1)) == rows
+
+
+def test_what_is_not_allowed_is_never_drawn_however_it_is_biased() -> None:
+    allowed_V = torch.tensor([False, False, True, False, True])
+    spec = spec_of(temperature=1.0, logit_bias={0: 100.0})
+    tokens = {draw(LOGITS, spec, [], position, allowed_V).token_id for position in range(200)}
+    assert tokens == {2, 4}
+
+
+def test_logprobs_do_not_know_what_is_allowed() -> None:
+    allowed_V = torch.tensor([False, True, False, False, False])
+    one = draw(LOGITS, spec_of(top_logprobs=1), [], 0, allowed_V)
+    assert (one.token_id, one.top[0][0]) == (1, 0)
+
+
+def test_where_nothing_possible_is_allowed_no_token_is_drawn() -> None:
+    logits_V = torch.tensor([0.0, float("-inf")])
+    assert draw(logits_V, spec_of(), [], 0, torch.tensor([False, True])).token_id == NO_TOKEN
+    specs = [spec_of(), spec_of(top_logprobs=2)]
+    rows = [draw(logits_V, spec, [], 0, torch.tensor([False, True])) for spec in specs]
+    agreed = agree(rows, specs, RingGroup(None, rank=0, size=1))
+    assert [one.token_id for one in agreed] == [NO_TOKEN, NO_TOKEN]

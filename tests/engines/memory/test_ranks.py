@@ -148,9 +148,11 @@ def test_every_part_of_the_need_grows_with_what_it_depends_on() -> None:
     shape = shape_of(SMOLLM2)
     small, large = memory_need(shape, config(), 1000), memory_need(shape, config(), 2000)
     assert (large.kv, large.ring) == (2 * small.kv, small.ring)
-    wider = memory_need(shape, config(prefill_chunk_tokens=1024), 1000)
-    assert wider.activations > small.activations
-    assert wider.ring == 2 * small.ring
+    # Wide enough that a chunk of hierarchical attention is not the larger share of a rank.
+    wide = memory_need(shape, config(prefill_chunk_tokens=1024), 1000)
+    wider = memory_need(shape, config(prefill_chunk_tokens=2048), 1000)
+    assert wider.activations > wide.activations > small.activations
+    assert wider.ring == 2 * wide.ring
     third = memory_need(shape, config(ranks=3, dtype="bfloat16"), 1000).processes
     second = memory_need(shape, config(dtype="bfloat16"), 1000).processes
     assert third == second + process_bytes("bfloat16")

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.api import Fidelity, GatewayError, InvalidRequest, UnsupportedParameter
+from gateway.asks import ToolCall, ToolMode
 from gateway.openai.chat import to_ask
 from gateway.openai.parse import parse_chat
 
@@ -24,6 +25,17 @@ def with_message(**fields: object) -> bytes:
 def with_part(**fields: object) -> bytes:
     return with_message(content=[fields])
 
+
+def function(**fields: object) -> dict[str, object]:
+    return {"type": "function", "function": {"name": "f", **fields}}
+
+
+def named(name: str) -> dict[str, object]:
+    return {"type": "function", "function": {"name": name}}
+
+
+TOOL = function(description="does f", parameters={"type": "object", "properties": {}})
+CALL = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
 REFUSALS = [
     (body(temperature=99), "temperature", "decimal_above_max_value"),
@@ -63,6 +75,31 @@ REFUSALS = [
     (body(documents=[{"id": "a"}]), "documents[0].text", MISSING),
     (body(metadata={"a": 1}), "metadata.a", "invalid_type"),
     (body(colour="red"), "colour", "unknown_parameter"),
+    (body(n=0), "n", "integer_below_min_value"),
+    (body(n=True), "n", "invalid_type"),
+    (body(tools=[TOOL, TOOL]), "tools", "invalid_value"),
+    (body(tools=[{"type": "function"}]), "tools[0].function", MISSING),
+    (body(tools=[function(name="a b")]), "tools[0].function.name", "invalid_value"),
+    (body(tools=[function(strict="yes")]), "tools[0].function.strict", "invalid_type"),
+    (body(tool_choice="required"), "tool_choice", "invalid_value"),
+    (body(tools=[TOOL], tool_choice="always"), "tool_choice", "invalid_value"),
+    (body(tools=[TOOL], tool_choice=named("g")), "tool_choice", "invalid_value"),
+    (body(parallel_tool_calls=True), "parallel_tool_calls", "invalid_value"),
+    (body(response_format={"type": "xml"}), "response_format", "invalid_value"),
+    (body(response_format={"type": "json_schema"}), "response_format.json_schema", MISSING),
+    (
+        body(response_format={"type": "json_schema", "json_schema": {"schema": {}}}),
+        "response_format.json_schema.name",
+        MISSING,
+    ),
+    (with_message(role="tool"), "messages[0].tool_call_id", "invalid_value"),
+    (with_message(tool_call_id="x"), "messages[0].tool_call_id", "invalid_value"),
+    (with_message(tool_calls=[CALL]), "messages[0].tool_calls", "invalid_value"),
+    (
+        with_message(role="assistant", tool_calls=[{"id": "x"}]),
+        "messages[0].tool_calls[0].function",
+        MISSING,
+    ),
     (b'{"messages": [{"role": "user", "content": "x"}]}', "model", MISSING),
 ]
 
@@ -97,20 +134,17 @@ def test_what_is_no_json_object_is_refused(raw: bytes) -> None:
 @pytest.mark.parametrize(
     ("raw", "param"),
     [
-        (body(n=2), "n"),
-        (body(n=True), "n"),
-        (body(tools=[]), "tools"),
-        (body(tool_choice="auto"), "tool_choice"),
-        (body(response_format={"type": "json_object"}), "response_format"),
+        (body(tools=[{"type": "custom", "custom": {"name": "x"}}]), "tools[0].type"),
+        (body(tool_choice={"type": "allowed_tools"}), "tool_choice.type"),
+        (body(verbosity="low"), "verbosity"),
+        (body(web_search_options={}), "web_search_options"),
         (body(audio={}), "audio"),
         (body(modalities=["text", "audio"]), "modalities"),
         (body(store=True), "store"),
         (body(reasoning_effort="low"), "reasoning_effort"),
         (body(prediction={}), "prediction"),
         (body(functions=[]), "functions"),
-        (with_message(role="tool", tool_call_id="x"), "messages[0].tool_call_id"),
         (with_message(role="function"), "messages[0].role"),
-        (with_message(role="assistant", tool_calls=[{}]), "messages[0].tool_calls"),
         (
             with_message(content=[{"type": "image_url", "image_url": {}}]),
             "messages[0].content[0].type",
@@ -143,6 +177,7 @@ def test_neutral_values_and_echoed_messages_are_accepted() -> None:
             n=1,
             tools=None,
             tool_choice="none",
+            parallel_tool_calls=None,
             response_format={"type": "text"},
             modalities=["text"],
             store=False,
@@ -181,6 +216,33 @@ def test_a_body_becomes_an_ask() -> None:
     assert to_ask(parse_chat(body(fidelity="full", allow_fallback=True)), seed=3).allow_fallback
 
 
+def test_tools_calls_and_formats_become_values() -> None:
+    called = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+    result = {"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": "7"}]}
+    raw = body(
+        messages=[USER, called, result],
+        n=3,
+        tools=[TOOL, function(name="g", strict=True)],
+        tool_choice=named("g"),
+        response_format={
+            "type": "json_schema",
+            "json_schema": {"name": "s", "schema": {"type": "object"}, "strict": True},
+        },
+    )
+    ask = to_ask(parse_chat(raw), seed=3)
+    assert [turn.role for turn in ask.turns] == ["user", "assistant", "tool"]
+    assert ask.turns[1].tool_calls == (ToolCall(id="call_1", name="f", arguments="{}"),)
+    assert (ask.turns[2].tool_call_id, ask.turns[2].text) == ("call_1", "7")
+    assert (ask.n, ask.tools.forced, ask.tools.mode) == (3, "g", ToolMode.REQUIRED)
+    assert ask.tools.offered[0].spec == TOOL
+    assert [tool.name for tool in ask.tools.callable] == ["g"]
+    assert ask.tools.callable[0].strict
+    assert ask.json_format is not None
+    assert ask.json_format.schema == {"type": "object"}
+    nothing = to_ask(parse_chat(body(tools=[TOOL], tool_choice="none")), seed=3)
+    assert nothing.tools.callable == ()
+
+
 SCALARS = st.one_of(
     st.none(),
     st.booleans(),
@@ -196,7 +258,7 @@ JSON = st.recursive(
     max_leaves=8,
 )
 NAMES = st.sampled_from(
-    ["messages", "temperature", "stop", "documents", "n", "logit_bias", "tools", "x"]
+    ["messages", "temperature", "stop", "tools", "n", "logit_bias", "tool_choice", "x"]
 )
 
 

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from typing import cast
 
@@ -8,12 +9,13 @@ from transformers import PreTrainedTokenizerFast
 
 from engines.fake import CHATML
 from gateway.asks import Turn
+from gateway.prompt.borders import CANDIDATES, cut
 from gateway.prompt.layout import Control, SlottedMessage, lay_out
 from gateway.prompt.memo import TokenMemo
 from gateway.prompt.model_text import ModelText
 from gateway.prompt.render import render_whole
 from gateway.prompt.segment import segment
-from gateway.prompt.tokens import TextEncoder, cut
+from gateway.prompt.tokens import Cutting, TextEncoder
 from ingest.api import InlineDocument
 from tests.gateway.fakes import SPECIALS, ids_of, model_text, tokenizer_files, trained
 
@@ -26,10 +28,18 @@ TEXTS = st.one_of(st.text(max_size=40), st.lists(WORDS, max_size=40).map(" ".joi
 ROLES = st.sampled_from(["system", "user", "assistant"])
 
 
+BORDER = re.compile("|".join(CANDIDATES))
+
+
 def encoder_with_blocks_of(size: int) -> TextEncoder:
     full = TextEncoder.build(tokenizer_files().tokenizer_json)
     return TextEncoder(
-        full.tokenizer, full._plain, block_chars=size, joins_exactly=True, memo_tokens=1000
+        full.tokenizer,
+        full._plain,
+        fast=full.fast,
+        cutting=Cutting(full.border, size),
+        joins_exactly=True,
+        memo_tokens=1000,
     )
 
 
@@ -38,7 +48,7 @@ SMALL_BLOCKS = encoder_with_blocks_of(8)
 
 @given(TEXTS, st.integers(1, 50))
 def test_blocks_are_the_text_in_order(text: str, size: int) -> None:
-    assert "".join(cut(text, size)) == text
+    assert "".join(text[a:b] for a, b in cut(text, size, BORDER)) == text
 
 
 @given(TEXTS)
@@ -101,20 +111,20 @@ def test_a_tokenizer_whose_pieces_do_not_join_encodes_the_prompt_as_a_whole() ->
 def test_the_memo_forgets_the_least_recently_used() -> None:
     memo = TokenMemo(max_tokens=5)
     ids = SMALL_BLOCKS.encode("a").ids[:1] * 2
-    keys = [TokenMemo.key(text) for text in "abc"]
+    keys = [TokenMemo.key(text) for text in (b"a", b"b", b"c")]
     memo.put(keys[0], ids)
     memo.put(keys[1], ids)
     assert memo.get(keys[0]) is not None
     memo.put(keys[2], ids)
     assert memo.get(keys[1]) is None
     assert memo.get(keys[0]) is not None
-    memo.put(TokenMemo.key("long"), ids * 3)
+    memo.put(TokenMemo.key(b"long"), ids * 3)
     assert len(memo) == 2
 
 
 def test_no_token_is_longer_than_the_byte_bound_says() -> None:
     text = "the quick brown fox " * 50
-    assert len(ids_of(text)) * model_text().encoder.max_token_bytes >= len(text.encode())
+    assert len(ids_of(text)) * model_text().encoder.bound.max_token_bytes >= len(text.encode())
 
 
 def encode_prompt(turns: list[tuple[str, str]]) -> list[int]:

@@ -1,0 +1,72 @@
+"""Proves that a model's compiled layers compute what its modules do, one layer after the other.
+
+Knows how to run both on the same few tokens; does not know ranks.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from engines.local.compiled_layers import CompiledLayers
+from engines.local.compiled_pass import CompiledPass
+from engines.local.kv import ShardedKv
+from engines.local.placement import Run
+from engines.local.replicated import SequenceRows
+from engines.local.ring import RingGroup
+from engines.local.ring_pass import RingPass
+
+NUM_TOKENS = 4
+TOLERANCE = 0.04
+"""Of the largest value that a layer adds. A layer rounds to bfloat16, 1/256 at most, some ten
+times; one that lacks a norm or a bias, or turns heads otherwise, is off by about all of it."""
+
+
+def agrees(module: nn.Module, compiled: CompiledLayers) -> bool:
+    """Also the warm-up: the first call of a kernel compiles it, or reads it from disk."""
+    layers = module.get_submodule("model.layers")
+    generator = torch.Generator().manual_seed(0)
+    width = len(compiled.norm_K)
+    with torch.inference_mode():
+        x_TK = torch.randn(NUM_TOKENS, width, generator=generator).bfloat16()
+        for number, layer in enumerate(layers.children()):
+            expected_TK = _by_module(layer, compiled, x_TK) - x_TK.float()
+            got_TK = _by_kernels(number, compiled, x_TK) - x_TK.float()
+            if (got_TK - expected_TK).abs().max() > TOLERANCE * expected_TK.abs().max():
+                return False
+    return True
+
+
+def _by_module(layer: nn.Module, compiled: CompiledLayers, x_TK: Tensor) -> Tensor:
+    positions_1T = torch.arange(NUM_TOKENS)[None]
+    kv = ShardedKv(rank=0, num_ranks=1, capacity=NUM_TOKENS)
+    attending = RingPass(kv, ((Run(0, NUM_TOKENS),),), _alone(), _never)
+    out = layer(
+        x_TK[None],
+        position_ids=positions_1T,
+        position_embeddings=compiled.turn(x_TK, positions_1T),
+        attending=attending,
+    )
+    out_1TK: Tensor = out[0] if isinstance(out, tuple) else out
+    return out_1TK[0].float()
+
+
+def _by_kernels(number: int, compiled: CompiledLayers, x_TK: Tensor) -> Tensor:
+    kv = ShardedKv(rank=0, num_ranks=1, capacity=NUM_TOKENS)
+    rows: list[Tensor] = []
+    for t in range(NUM_TOKENS):
+        new = ((Run(t, 1),),)
+        one = CompiledPass(compiled, [SequenceRows(kv, new)], _alone(), _never)
+        row_1K = x_TK[t : t + 1].float().numpy()
+        nothing_0X = np.empty((0, row_1K.size), np.float32)
+        parts_1X = one.layer(number, row_1K, nothing_0X, one.turn(torch.tensor([t])))
+        rows.append(torch.from_numpy(row_1K + parts_1X))
+        kv.commit(new)
+    return torch.cat(rows)
+
+
+def _alone() -> RingGroup:
+    return RingGroup(None, rank=0, size=1)
+
+
+def _never() -> bool:
+    return False

@@ -1,0 +1,249 @@
+"""A model's byte-level BPE run by tiktoken: ten times as fast, and equal where it says so.
+
+Knows tokenizer.json. What it cannot prove equal it does not encode: a whole tokenizer by `build`
+giving None, a single text by `encode` giving None.
+"""
+
+import re
+import unicodedata
+from array import array
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NotRequired, TypedDict
+
+import msgspec
+import tiktoken
+from tokenizers import Tokenizer
+
+from gateway.api import InvalidRequest
+from gateway.prompt.detokenize import byte_alphabet
+
+WORDS = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+"
+SIGNS = r" ?[^\s\p{L}\p{N}]+"
+BYTE_LEVEL = rf"{WORDS}| ?\p{{N}}+|{SIGNS}|\s+(?!\S)|\s+"
+"""How `tokenizers`' ByteLevel splits. Both engines agree on \\p{L}, \\p{N} and \\s for all of
+Unicode (each code point was compared)."""
+AFTER_DIGITS = rf"%s|{WORDS}|{SIGNS}|\s+(?![^\s\p{{N}}])|\s+"
+"""The same of what is between digits split off before; a run of spaces then also ends at one."""
+
+BORDERLESS_CHARS = 131_072
+LONG_SPACE = re.compile(r"\s{8192}")
+"""tiktoken's regular expressions keep a state per character of a run of spaces and give up at a
+million; such a run has no border, so only a longer block can hold one."""
+
+RANKED = "ranked_by_id"
+"""Marks a tokenizer.json without merges: whatever two tokens make a third are merged, by its id.
+tiktoken is then no shortcut but the definition."""
+
+NEVER = "\ue000\ue001never\ue001\ue000"
+"""tiktoken searches slowly for no special tokens at all; this one is never allowed."""
+
+
+class AddedToken(TypedDict):
+    id: int
+    content: str
+    special: bool
+    single_word: NotRequired[bool]
+    lstrip: NotRequired[bool]
+    rstrip: NotRequired[bool]
+
+
+class BpeModel(TypedDict):
+    type: NotRequired[str]
+    vocab: dict[str, int]
+    merges: list[str | list[str]]
+    dropout: NotRequired[float | None]
+    unk_token: NotRequired[str | None]
+    continuing_subword_prefix: NotRequired[str | None]
+    end_of_word_suffix: NotRequired[str | None]
+    byte_fallback: NotRequired[bool]
+    ignore_merges: NotRequired[bool]
+    ranked_by_id: NotRequired[bool]
+
+
+class Splitter(TypedDict):
+    type: str
+    pretokenizers: NotRequired[list["Splitter"]]
+    pattern: NotRequired[dict[str, str]]
+    behavior: NotRequired[str]
+    invert: NotRequired[bool]
+    add_prefix_space: NotRequired[bool]
+    use_regex: NotRequired[bool]
+    individual_digits: NotRequired[bool]
+
+
+class Normalizer(TypedDict):
+    type: str
+
+
+class BpeFile(TypedDict):
+    """Of tokenizer.json what matters here."""
+
+    model: BpeModel
+    added_tokens: list[AddedToken]
+    pre_tokenizer: Splitter | None
+    normalizer: NotRequired[Normalizer | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FastBpe:
+    encoding: tiktoken.Encoding
+    added: frozenset[str]
+    """Tokens that are found in text although they are not of the BPE."""
+    unknown: bytes
+    """Bytes without a token; the model's tokenizer drops them."""
+    composes: bool
+    """Whether texts are normalised to NFC first."""
+    token_bytes: Mapping[int, bytes]
+    defines: bool
+    """Whether there is nothing to compare with."""
+
+    @classmethod
+    def build(cls, tokenizer_json: bytes) -> "FastBpe | None":
+        """None for a tokenizer of another kind. The caller compares canaries."""
+        try:
+            file = msgspec.json.decode(tokenizer_json, type=BpeFile)
+        except msgspec.ValidationError:
+            return None
+        pattern = _pattern(file["pre_tokenizer"])
+        normalizer = file.get("normalizer")
+        is_known = normalizer is None or normalizer["type"] == "NFC"
+        if pattern is None or not is_known or not _is_plain(file):
+            return None
+        token_bytes = _token_bytes(file)
+        ranks = {spelled: index for index, spelled in token_bytes.items()}
+        defines = file["model"].get("ranked_by_id", False)
+        if not defines and not _ranks_are_merges(file, token_bytes):
+            return None
+        added = [one for one in file["added_tokens"] if not one["special"]]
+        unknown = bytes(byte for byte in range(256) if bytes((byte,)) not in ranks)
+        spare = 1 + max([*ranks.values(), *(one["id"] for one in file["added_tokens"])])
+        ranks |= {bytes((byte,)): spare + i for i, byte in enumerate(unknown)}
+        specials = {one["content"]: one["id"] for one in added}
+        return cls(
+            encoding=tiktoken.Encoding(
+                "model",
+                pat_str=pattern,
+                mergeable_ranks=ranks,
+                special_tokens={**specials, NEVER: spare + len(unknown)},
+            ),
+            added=frozenset(specials),
+            unknown=unknown,
+            composes=normalizer is not None,
+            defines=defines,
+            token_bytes={**token_bytes, **{i: text.encode() for text, i in specials.items()}},
+        )
+
+    def encode(self, text: str, raw: bytes) -> "array[int] | None":
+        """`raw` is the text in UTF-8. None: only the model's own tokenizer knows. Lets the GIL
+        go."""
+        if self.unknown and len(raw.translate(None, self.unknown)) < len(raw):
+            return None
+        if self.composes and not raw.isascii() and not unicodedata.is_normalized("NFC", text):
+            return None
+        if len(text) > BORDERLESS_CHARS and _has_long_space(text):
+            return None
+        # The public way to the ids without a Python list needs numpy.
+        buffer = self.encoding._core_bpe.encode_to_tiktoken_buffer(text, self.added)
+        ids = array("i")
+        ids.frombytes(memoryview(buffer).cast("B"))
+        return ids
+
+    def encode_known(self, text: str) -> "array[int]":
+        """Where tiktoken is the definition. Raises InvalidRequest for what it cannot split."""
+        ids = self.encode(text, text.encode())
+        if ids is None:
+            raise InvalidRequest(
+                "Invalid prompt: it has a run of more than 8192 blank characters in more than "
+                f"{BORDERLESS_CHARS} characters without a word.",
+                param="messages",
+                code="invalid_value",
+            )
+        return ids
+
+
+def _has_long_space(text: str) -> bool:
+    step = BORDERLESS_CHARS
+    return any(
+        LONG_SPACE.search(text, at, at + step + 8192) is not None
+        for at in range(0, len(text), step)
+    )
+
+
+def _is_plain(file: BpeFile) -> bool:
+    """Whether nothing but vocabulary and merges decides, and added tokens are found as they are."""
+    model = file["model"]
+    if model.get("type", "BPE") != "BPE" or model.get("dropout") or model.get("byte_fallback"):
+        return False
+    if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
+        return False
+    added = [one for one in file["added_tokens"] if not one["special"]]
+    if any(one.get("single_word") or one.get("lstrip") or one.get("rstrip") for one in added):
+        return False
+    names = [one["content"] for one in added]
+    return not any(a != b and a in b for a in names for b in names)
+
+
+def _pattern(splitter: Splitter | None) -> str | None:
+    """The pre-tokenizer as one regular expression; None when it is not one of the known kinds."""
+    steps = list(_flat(splitter))
+    if not steps or steps[-1]["type"] != "ByteLevel" or steps[-1].get("add_prefix_space"):
+        return None
+    before, splits_words = steps[:-1], steps[-1].get("use_regex", True)
+    if not before:
+        return BYTE_LEVEL if splits_words else None
+    [first, *others] = before
+    if others:
+        return None
+    if first["type"] == "Digits" and splits_words:
+        return AFTER_DIGITS % (r"\p{N}" if first.get("individual_digits") else r"\p{N}+")
+    if first["type"] == "Split" and not splits_words:
+        keeps = (first.get("behavior"), first.get("invert", False))
+        if keeps in (("Isolated", False), ("Removed", True)):
+            return first.get("pattern", {}).get("Regex")
+    return None
+
+
+def _flat(splitter: Splitter | None) -> Iterable[Splitter]:
+    if splitter is None:
+        return
+    if splitter["type"] == "Sequence":
+        for one in splitter.get("pretokenizers", []):
+            yield from _flat(one)
+        return
+    yield splitter
+
+
+def _token_bytes(file: BpeFile) -> dict[int, bytes]:
+    letters = byte_alphabet()
+    special = {one["content"] for one in file["added_tokens"]}
+    return {
+        index: bytes(letters[char] for char in name)
+        for name, index in file["model"]["vocab"].items()
+        if name not in special and all(char in letters for char in name)
+    }
+
+
+def _ranks_are_merges(file: BpeFile, token_bytes: Mapping[int, bytes]) -> bool:
+    """Whether merging by token id is merging by the list of merges.
+
+    It is when ids rise along the list and every token comes out of its own text: two neighbours
+    whose union is a token can then only be met where the list merges them, too.
+    """
+    vocab = file["model"]["vocab"]
+    merged = [
+        "".join(one.split(" ") if isinstance(one, str) else one) for one in file["model"]["merges"]
+    ]
+    ids = [vocab.get(name, -1) for name in merged]
+    if -1 in ids or any(a >= b for a, b in pairwise(ids)):
+        return False
+    bare = {
+        "version": "1.0",
+        "added_tokens": [],
+        "model": {**file["model"], "type": "BPE", "ignore_merges": False},
+    }
+    alone = Tokenizer.from_buffer(msgspec.json.encode(bare))
+    names = {index: name for name, index in vocab.items() if index in token_bytes}
+    found = alone.encode_batch_fast(list(names.values()), add_special_tokens=False)
+    return all(one.ids == [index] for index, one in zip(names, found, strict=True))
