@@ -38,8 +38,8 @@ bench-peers:
 $(STAMP): requirements.lock requirements-models.lock pyproject.toml deploy/setup
 	deploy/setup $(VENV)
 
-$(DEV_STAMP): requirements.lock requirements-dev.lock requirements-models.lock pyproject.toml deploy/setup
+$(DEV_STAMP): requirements.lock requirements-dev.lock requirements-sdks.lock requirements-models.lock pyproject.toml deploy/setup
 	deploy/setup $(VENV) dev
 
 clean:
-	rm -rf $(VENV) .venv-peers
+	rm -rf $(VENV) $(VENV)-sdks .venv-peers

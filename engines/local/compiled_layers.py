@@ -97,9 +97,8 @@ def _is_known(layer: nn.Module) -> bool:
 
 def _layer_of(layer: nn.Module) -> CompiledLayer:
     attention, mlp = _part(layer, "self_attn"), _part(layer, "mlp")
-    scale, window = attention.scaling, getattr(attention, "sliding_window", None)
+    scale = attention.scaling
     assert isinstance(scale, float)
-    assert window is None or isinstance(window, int)
     return CompiledLayer(
         projections=Projections(
             norm_K=_weight(layer, "input_layernorm"),
@@ -123,9 +122,16 @@ def _layer_of(layer: nn.Module) -> CompiledLayer:
             epsilon=_epsilon(_part(layer, "post_attention_layernorm")),
         ),
         scale=scale,
-        window=window,
+        window=_window(attention),
         has_positions=bool(getattr(attention, "use_rope", True)),
     )
+
+
+def _window(attention: nn.Module) -> int | None:
+    """Mistral's layers have it from their configuration, others' from themselves."""
+    of_config: int | None = getattr(attention.config, "sliding_window", None)
+    window: int | None = getattr(attention, "sliding_window", of_config)
+    return window
 
 
 def _parts(module: nn.Module) -> set[str]:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from engines.local.compiled_layers import CompiledLayers
 from engines.local.compiled_pass import CompiledPass
+from engines.local.hook import AttentionPass, LayerCall
 from engines.local.kv import ShardedKv
 from engines.local.placement import Run
 from engines.local.replicated import SequenceRows
@@ -29,17 +30,33 @@ def agrees(module: nn.Module, compiled: CompiledLayers) -> bool:
     with torch.inference_mode():
         x_TK = torch.randn(NUM_TOKENS, width, generator=generator).bfloat16()
         for number, layer in enumerate(layers.children()):
-            expected_TK = _by_module(layer, compiled, x_TK) - x_TK.float()
+            listening = Listening()
+            expected_TK = _by_module(layer, compiled, x_TK, listening) - x_TK.float()
             got_TK = _by_kernels(number, compiled, x_TK) - x_TK.float()
             if (got_TK - expected_TK).abs().max() > TOLERANCE * expected_TK.abs().max():
+                return False
+            if listening.window != compiled.layers[number].window:
                 return False
     return True
 
 
-def _by_module(layer: nn.Module, compiled: CompiledLayers, x_TK: Tensor) -> Tensor:
+class Listening:
+    """Attends, and keeps which window the layer asked for: too few tokens to see it work."""
+
+    def __init__(self) -> None:
+        kv = ShardedKv(rank=0, num_ranks=1, capacity=NUM_TOKENS)
+        self._pass = RingPass(kv, ((Run(0, NUM_TOKENS),),), _alone(), _never)
+        self.window: int | None = None
+
+    def attend(self, call: LayerCall) -> tuple[Tensor, Tensor]:
+        self.window = call.window
+        return self._pass.attend(call)
+
+
+def _by_module(
+    layer: nn.Module, compiled: CompiledLayers, x_TK: Tensor, attending: AttentionPass
+) -> Tensor:
     positions_1T = torch.arange(NUM_TOKENS)[None]
-    kv = ShardedKv(rank=0, num_ranks=1, capacity=NUM_TOKENS)
-    attending = RingPass(kv, ((Run(0, NUM_TOKENS),),), _alone(), _never)
     out = layer(
         x_TK[None],
         position_ids=positions_1T,

@@ -144,7 +144,7 @@ class Executor:
             case Encode():
                 return self._encode(step, self._context(step.sequence_id), stop)
             case Ask():
-                return self._ask(self._sequence(step.sequence_id))
+                return self._ask(self._sequence(step.sequence_id), stop)
             case Fork():
                 return self._fork(step, self._sequence(step.sequence_id))
             case Decode():
@@ -240,10 +240,12 @@ class Executor:
                 self._reader.encode(context, sequence.text_T, sequence.owner, chunk, stop)
         return Outcome(cached_tokens=context.num_reused - before)
 
-    def _ask(self, sequence: OpenSequence) -> Outcome:
+    def _ask(self, sequence: OpenSequence, stop: Stop) -> Outcome:
         _, context = self._context(sequence.sequence_id)
         if not context.is_complete:
             raise ValueError(f"sequence {sequence.sequence_id} has chunks that were not encoded")
+        if self._group.gather(torch.tensor([float(stop())])).any():
+            raise StepAborted
         plan = context.plan
         others = num_within(plan.shortlist(())) + sequence.max_new_tokens
         room = self._decoder.window_tokens - others

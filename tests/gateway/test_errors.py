@@ -48,6 +48,7 @@ from gateway.api import (
 )
 from gateway.batches.api import BatchClosed, BatchStatus, BatchUnknown
 from gateway.errors import FAULTS, error_body, fault_for
+from gateway.responses.storage import ResponseMissing
 from gateway.tenancy.api import (
     FidelityForbidden,
     Limit,
@@ -55,7 +56,6 @@ from gateway.tenancy.api import (
     LimitsDown,
     RequestOverLimit,
 )
-from gateway.responses.storage import ResponseMissing
 from ingest.api import (
     FileMissing,
     FileNotReady,

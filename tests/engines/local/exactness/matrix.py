@@ -66,6 +66,9 @@ class RecordingDecoder(Decoder):
         self.vocab_size = decoder.vocab_size
         self.window_tokens = decoder.window_tokens
         self.num_layers = decoder.num_layers
+        self.shape = decoder.shape
+        self.wide_layers = decoder.wide_layers
+        self._compiled = None
         self.rows: list[list[float]] = []
 
     def forward(
