@@ -11,6 +11,7 @@ import select
 import socket
 import struct
 import time
+from typing import Protocol
 
 from engines.local.board import SLOT_BYTES, Board, Gather
 from engines.local.kernels.board import Bytes
@@ -27,6 +28,12 @@ YIELDS = 500
 SLEEP_S = 100e-6
 
 HELLO = struct.Struct("<qq")
+
+
+class ShareMemory(Protocol):
+    def __call__(self, gather: Gather, *, rank: int, size: int) -> Board | None:
+        """Memory that all ranks share, or None on every one of them."""
+        ...
 
 
 SILENT = "a rank kept silent for longer than an operation may take"
@@ -53,7 +60,14 @@ class DirectLinks:
         self.max_bytes = MAX_BYTES if board is None else SLOT_BYTES
 
     @classmethod
-    def connect(cls, gather: Gather, *, rank: int, timeout_s: float) -> "DirectLinks":
+    def connect(
+        cls,
+        gather: Gather,
+        *,
+        rank: int,
+        timeout_s: float,
+        share: ShareMemory = Board.connect,
+    ) -> "DirectLinks":
         """Meet the other ranks on loopback. Each proves itself by a number that only the ranks
         were told. Raises PeerLost when one does not come in `timeout_s`."""
         secret = secrets.randbits(62)
@@ -79,7 +93,7 @@ class DirectLinks:
             link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * MAX_BYTES)
             link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * MAX_BYTES)
             link.setblocking(False)
-        board = Board.connect(gather, rank=rank, size=len(ports))
+        board = share(gather, rank=rank, size=len(ports))
         return cls(links, rank, timeout_s, board)
 
     def exchange(self, mine_B: Bytes, everybody_NB: Bytes) -> None:

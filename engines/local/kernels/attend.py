@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numba import carray, prange
+from numba import carray, prange  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
 from engines.local.kernels.bf16 import Bits, Floats, compiled, exp, pointer, widen

@@ -81,7 +81,8 @@ def _pointer(typing_context: Any, address: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
 
-    return types.CPointer(types.uint16)(types.int64), build
+    bits_at: Any = types.CPointer(types.uint16)  # type: ignore[no-untyped-call]
+    return bits_at(types.int64), build
 
 
 pointer = cast("Callable[[int], Any]", _pointer)

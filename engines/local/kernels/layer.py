@@ -243,7 +243,7 @@ def _merged(gathered_NX: Floats, attended_TN: Floats) -> bool:
 
 
 @compiled()
-def _bias(bias_N: Bits, n: int) -> np.float32:
+def _bias(bias_N: Bits, n: int | np.int64) -> np.float32:
     return widen(bias_N[n]) if bias_N.shape[0] > 0 else np.float32(0)
 
 

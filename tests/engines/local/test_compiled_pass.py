@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from engines.local.compiled_layers import CompiledLayers, layers_of
 from engines.local.compiled_proof import agrees
@@ -46,9 +47,10 @@ def decoded(group: RingGroup, folders: dict[str, Path]) -> dict[str, list[list[l
 
 def plain(folder: Path, length: int, dtype: torch.dtype) -> torch.Tensor:
     ids = torch.tensor([prompt_of(length) + FORCED])
+    model = nn.Module.to(plain_model(folder, "eager"), dtype)
     with torch.inference_mode():
-        model = plain_model(folder, "eager").to(dtype)
-        return model(input_ids=ids).logits[0, length:].float().log_softmax(-1)
+        logits_TV: torch.Tensor = model(input_ids=ids).logits[0, length:].float()
+        return logits_TV.log_softmax(-1)
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2, 3])

@@ -1,4 +1,4 @@
-"""Sockets between the ranks of one host."""
+"""Shared memory and sockets between the ranks of one host."""
 
 import threading
 from collections.abc import Callable
@@ -6,7 +6,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from engines.local.direct import MAX_BYTES, DirectLinks, PeerLost
+from engines.local.board import SLOT_BYTES, Board, Gather
+from engines.local.direct import MAX_BYTES, DirectLinks, PeerLost, ShareMemory
 
 
 class Gathering:
@@ -27,11 +28,26 @@ class Gathering:
         return gather
 
 
-def on_threads(size: int, work: Callable[[DirectLinks, int], object]) -> list[object]:
+def no_memory(gather: Gather, *, rank: int, size: int) -> Board | None:
+    return None
+
+
+WAYS: list[ShareMemory] = [Board.connect, no_memory]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_beforehand() -> None:
+    """The first swap of a machine compiles for longer than the waits of these tests."""
+    on_threads(1, lambda links, r: exchanged(links, r, 1, 1), Board.connect)
+
+
+def on_threads(
+    size: int, work: Callable[[DirectLinks, int], object], share: ShareMemory
+) -> list[object]:
     gathering, results = Gathering(size), list[object]([None] * size)
 
     def run(rank: int) -> None:
-        links = DirectLinks.connect(gathering.of(rank), rank=rank, timeout_s=2.0)
+        links = DirectLinks.connect(gathering.of(rank), rank=rank, timeout_s=2.0, share=share)
         try:
             results[rank] = work(links, rank)
         finally:
@@ -51,13 +67,34 @@ def exchanged(links: DirectLinks, rank: int, size: int, num_bytes: int) -> list[
     return [row.tobytes() for row in table]
 
 
+@pytest.mark.parametrize("share", WAYS)
 @pytest.mark.parametrize("num_bytes", [1, 2345, MAX_BYTES])
-def test_everybody_gets_everybodys_bytes_in_rank_order(num_bytes: int) -> None:
+def test_everybody_gets_everybodys_bytes_in_rank_order(num_bytes: int, share: ShareMemory) -> None:
     wanted = [bytes([rank + 1]) * num_bytes for rank in range(3)]
-    assert on_threads(3, lambda links, r: exchanged(links, r, 3, num_bytes)) == [wanted] * 3
+    got = on_threads(3, lambda links, r: exchanged(links, r, 3, num_bytes), share)
+    assert got == [wanted] * 3
 
 
-def test_a_rank_that_hangs_up_is_noticed() -> None:
+@pytest.mark.parametrize("share", WAYS)
+def test_many_exchanges_in_a_row_mix_nothing_up(share: ShareMemory) -> None:
+    def work(links: DirectLinks, rank: int) -> bool:
+        got = np.empty((3, 2), np.int64)
+        for number in range(2000):
+            mine = np.array([rank, number])
+            links.exchange(mine.view(np.uint8), got.view(np.uint8))
+            if got.tolist() != [[0, number], [1, number], [2, number]]:
+                return False
+        return True
+
+    assert on_threads(3, work, share) == [True] * 3
+
+
+def test_ranks_of_one_host_do_share_memory() -> None:
+    assert on_threads(2, lambda links, _: links.max_bytes, Board.connect) == [SLOT_BYTES] * 2
+
+
+@pytest.mark.parametrize("share", WAYS)
+def test_a_rank_that_hangs_up_is_noticed(share: ShareMemory) -> None:
     def work(links: DirectLinks, rank: int) -> bool:
         if rank == 1:
             links.close()
@@ -66,10 +103,11 @@ def test_a_rank_that_hangs_up_is_noticed() -> None:
             exchanged(links, rank, 2, 100)
         return True
 
-    assert on_threads(2, work) == [True, True]
+    assert on_threads(2, work, share) == [True, True]
 
 
-def test_a_rank_that_says_nothing_is_given_up_after_the_timeout() -> None:
+@pytest.mark.parametrize("share", WAYS)
+def test_a_rank_that_says_nothing_is_given_up_after_the_timeout(share: ShareMemory) -> None:
     done = threading.Event()
 
     def work(links: DirectLinks, rank: int) -> bool:
@@ -80,13 +118,14 @@ def test_a_rank_that_says_nothing_is_given_up_after_the_timeout() -> None:
         done.set()
         return True
 
-    assert on_threads(2, work) == [True, True]
+    assert on_threads(2, work, share) == [True, True]
 
 
-def test_a_message_that_could_block_both_sides_is_refused() -> None:
+@pytest.mark.parametrize(("share", "limit"), [(Board.connect, SLOT_BYTES), (no_memory, MAX_BYTES)])
+def test_a_message_that_has_no_room_is_refused(share: ShareMemory, limit: int) -> None:
     def work(links: DirectLinks, rank: int) -> bool:
-        with pytest.raises(ValueError, match="65536"):
-            exchanged(links, rank, 2, MAX_BYTES + 1)
+        with pytest.raises(ValueError, match=str(limit)):
+            exchanged(links, rank, 2, limit + 1)
         return True
 
-    assert on_threads(2, work) == [True, True]
+    assert on_threads(2, work, share) == [True, True]

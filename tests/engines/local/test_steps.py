@@ -203,7 +203,8 @@ def abort_everything(group: RingGroup, folder: Path) -> dict[str, tuple[bool, in
         driver.run(Encode(step_id=3, sequence_id=2, first=first, last=first + 1))
     driver.run(Encode(step_id=3, sequence_id=2, first=3, last=5))
     ask = Ask(step_id=4, sequence_id=2)
-    done = driver.executor.run(ask, never_on_other_ranks(group, 2))
+    # An Ask runs no layer: it asks once whether anybody still waits.
+    done = driver.executor.run(ask, never_on_other_ranks(group, 0))
     seen["ask"] = done.aborted, len(done.spans)
     driver.run(ask)
     total = len(driver.executor.sequences[2].ids_T)
