@@ -223,7 +223,7 @@ def test_a_prompt_over_the_limit_of_its_route_is_refused_with_the_numbers(client
         ({"surprise": 1}, 400),
         ({"messages": attached("file-nobody", "?")}, 404),
         ({"fidelity": "perfect"}, 400),
-        ({"n": 2}, 400),
+        ({"n": 0}, 400),
     ],
 )
 def test_bad_input_gets_openais_error_shape(
