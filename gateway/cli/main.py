@@ -18,6 +18,8 @@ COMMANDS = {
     "keys": "issue, list and revoke API keys",
     "index": "re-embed the search index with another embedding model",
     "synth": "write a synthetic legal case file with planted facts",
+    "eval": "ask planted facts over lengths, depths and routes, and draw the curves",
+    "calibrate": "recommend routing thresholds from an evaluation",
     "demo": "ask planted questions by every route and print a table",
 }
 

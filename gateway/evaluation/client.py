@@ -1,10 +1,11 @@
-"""One OpenAI-compatible server: counts prompts and asks them; knows HTTP, no tasks and no scores."""
+"""One OpenAI-compatible server: counts prompts and asks them; knows HTTP and no scores."""
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import httpx
 import msgspec
@@ -19,6 +20,8 @@ from gateway.evaluation.wire import (
     RingwayObject,
     UsageObject,
 )
+
+T = TypeVar("T")
 
 CONNECT_S = 10.0
 ATTEMPTS = 5
@@ -84,8 +87,11 @@ class EvalClient:
 
     async def probe(self) -> None:
         """Find out how the server counts. Raises EvaluationError when it is not there."""
-        reply = await self._post("tokenize", self._chat("Hello."))
-        self.counts_itself = reply.status_code not in UNCOUNTED
+        reply = await self._post("tokenize", self._chat("Hello."), attempts=1)
+        if reply.status_code not in UNCOUNTED:
+            _decoded(reply, Counted)
+            return
+        self.counts_itself = False
 
     async def count(self, content: str) -> int:
         """Tokens of this message in the model's template."""
@@ -108,36 +114,35 @@ class EvalClient:
             if told.is_gone:
                 raise EvaluationError(f"no answer from {self.http.base_url}: {told.message}")
             return Failed(told.message)
-        if isinstance(told, Reply) and "fidelity" in body and not told.broken:
-            if told.ringway is None:
-                raise EvaluationError(
-                    "the answer has no `ringway` object, so this server ignores `fidelity`; "
-                    "ask it with --routes plain"
-                )
+        if isinstance(told, Reply) and "fidelity" in body:
+            _refuse_ignorant(told)
         return told
 
     async def _ask_once(self, body: dict[str, object]) -> "Reply | Refused | Failed | _Busy":
+        began_s = time.perf_counter()
         try:
             async with self.http.stream("POST", "chat/completions", json=body) as reply:
                 if reply.status_code == 200:
-                    return await _read(reply)
+                    return await _read(reply, began_s)
                 await reply.aread()
                 return _turned_down(reply)
         except httpx.TransportError as error:
             return _Busy(f"{type(error).__name__} {error}".strip(), None, is_gone=True)
 
-    async def _post(self, path: str, body: dict[str, object]) -> httpx.Response:
+    async def _post(
+        self, path: str, body: dict[str, object], attempts: int = ATTEMPTS
+    ) -> httpx.Response:
         """The last of several attempts while the server is busy."""
-        for attempt in range(1, ATTEMPTS + 1):
+        for attempt in range(1, attempts + 1):
             try:
                 reply = await self.http.post(path, json=body)
             except httpx.TransportError as error:
                 gone = f"no answer from {self.http.base_url}: {error or type(error).__name__}"
-                if attempt == ATTEMPTS:
+                if attempt == attempts:
                     raise EvaluationError(gone) from error
                 await self.sleep(min(MOST_WAIT_S, 2.0**attempt))
                 continue
-            if reply.status_code not in BUSY or attempt == ATTEMPTS:
+            if reply.status_code not in BUSY or attempt == attempts:
                 break
             await self.sleep(_retry_after(reply) or min(MOST_WAIT_S, 2.0**attempt))
         return reply
@@ -169,8 +174,7 @@ class _Busy:
     is_gone: bool = False
 
 
-async def _read(reply: httpx.Response) -> Reply | Failed:
-    began_s = time.perf_counter()
+async def _read(reply: httpx.Response, began_s: float) -> Reply | Failed:
     told = Reply()
     text: list[str] = []
     is_done = False
@@ -193,6 +197,14 @@ async def _read(reply: httpx.Response) -> Reply | Failed:
     if told.broken is None and not is_done:
         return Failed("the stream ended before the answer did")
     return told
+
+
+def _refuse_ignorant(told: Reply) -> None:
+    if told.ringway is None and told.broken is None:
+        raise EvaluationError(
+            "the answer has no `ringway` object, so this server ignores `fidelity`; "
+            "ask it with --routes plain"
+        )
 
 
 async def _data_lines(reply: httpx.Response) -> AsyncIterator[bytes]:
@@ -230,7 +242,7 @@ def _retry_after(reply: httpx.Response) -> float | None:
     return min(MOST_WAIT_S, float(said)) if said.isdigit() else None
 
 
-def _decoded[T](reply: httpx.Response, kind: type[T]) -> T:
+def _decoded(reply: httpx.Response, kind: type[T]) -> T:
     if reply.is_error:
         told = _error_of(reply).error
         raise CountRefused(f"HTTP {reply.status_code} from {reply.url.path}: {told.message}")

@@ -59,9 +59,7 @@ def read_haystack(folder: Path) -> Haystack:
 
 def synthetic_haystack(num_tokens: int, seed: int) -> Haystack:
     """A case file of `ringway synth`, about so long."""
-    case = synthesize(
-        CaseRequest(seed=seed, num_tokens=num_tokens, num_facts=0), EstimateCounter()
-    )
+    case = synthesize(CaseRequest(seed=seed, num_tokens=num_tokens, num_facts=0), EstimateCounter())
     return Haystack(
         name=f"ringway synth, seed {seed}, {num_tokens} tokens", text=case.documents[0].text
     )

@@ -61,9 +61,7 @@ class Record:
 
     @property
     def key(self) -> SampleKey:
-        return SampleKey(
-            task=self.task, length=self.length, depth=self.depth, number=self.number
-        )
+        return SampleKey(task=self.task, length=self.length, depth=self.depth, number=self.number)
 
     @property
     def is_right(self) -> bool:
@@ -84,9 +82,7 @@ class Journal:
         folder.mkdir(parents=True, exist_ok=True)
         samples = folder / SAMPLES_NAME
         if samples.exists() and not resume:
-            raise EvaluationError(
-                f"{folder} already holds an evaluation; --resume goes on with it"
-            )
+            raise EvaluationError(f"{folder} already holds an evaluation; --resume goes on with it")
         _check_plan(folder / PLAN_NAME, plan)
         records = {(one.key, one.arm): one for one in _mended(samples)}
         with samples.open("ab") as file:

@@ -11,20 +11,21 @@ from enum import StrEnum
 
 NUM_KEYS = 4
 CHAIN_LENGTH = 4
-FIRST_WORDS = (
+FIRSTS = (
     "amber ancient autumn bitter bright broken calm copper crimson curious distant early eastern "
     "faded gentle golden hidden hollow icy ivory lonely lucky mellow misty narrow noble northern "
     "olive patient pale quiet rapid rustic scarlet secret silent silver slender steady velvet wild"
-).split()
-LAST_WORDS = (
+)
+LASTS = (
     "anchor arbor badger barley basin beacon bridge canyon cedar comet compass cottage cricket "
     "dolphin ember falcon ferry garden glacier hamlet harbor heron island juniper kettle lagoon "
     "lantern maple meadow mill orchard otter pebble pier quarry raven saddle sparrow thicket tower"
-).split()
-PEOPLE = (
+)
+PERSONS = (
     "Agnes Calloway,Bruno Hartwell,Celia Marchetti,Dmitri Solano,Edith Okonkwo,Farid Lindqvist,"
     "Greta Almeida,Hamish Ferrante,Imogen Takeda,Julius Brandt,Katya Monroe,Leander Whitcombe"
-).split(",")
+)
+FIRST_WORDS, LAST_WORDS, PEOPLE = FIRSTS.split(), LASTS.split(), PERSONS.split(",")
 
 
 class Task(StrEnum):
@@ -122,9 +123,7 @@ def _variables(depth: float, rng: random.Random) -> Planted:
         f"Some variables are assigned in the text. Which {CHAIN_LENGTH} of them hold the value "
         f"{numbers[0]}, directly or through another variable? List their names."
     )
-    return Planted(
-        facts=tuple(facts), question=question, wanted=tuple(chain), decoys=tuple(other)
-    )
+    return Planted(facts=tuple(facts), question=question, wanted=tuple(chain), decoys=tuple(other))
 
 
 def _assignments(names: Sequence[str], number: str) -> list[str]:
@@ -141,9 +140,7 @@ def _key_value(depth: float, rng: random.Random) -> Planted:
 
 def _straddling(depth: float, rng: random.Random) -> Planted:
     (name,), (number,) = _names(rng, 1), _numbers(rng, 1)
-    before = (
-        f"The keeper of {name} wrote a last note before the office was closed for the winter."
-    )
+    before = f"The keeper of {name} wrote a last note before the office was closed for the winter."
     after = f" The number that this keeper left there, for whoever opens it again, is {number}."
     fact = Fact(text=before + after, depth=depth, joint=len(before))
     question = f"Which number did the keeper of {name} leave?"

@@ -53,7 +53,7 @@ class PromptBuilder:
     num_depths: int
     chunk_tokens: int
     count: CountTokens
-    tries: int = 6
+    tries: int
 
     async def build(self, key: SampleKey) -> Prompt:
         """At most `key.length` tokens, and hardly less. Raises DoesNotFit."""

@@ -1,8 +1,8 @@
 """Goes through a plan: builds every sample, asks it by every way, writes down what came back."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 from gateway.evaluation.client import CountRefused, EvalClient, Failed, Refused, Reply
 from gateway.evaluation.journal import Journal, Outcome, Record
@@ -51,19 +51,19 @@ class Runner:
                 self.on_record(record)
         if all(done.values()):
             return
-        async for record in self._asked(key, [arm for arm in self.plan.arms if not done[arm]]):
-            self.journal.add(record)
-            self.on_record(record)
-
-    async def _asked(self, key: SampleKey, arms: list[Arm]) -> AsyncIterator[Record]:
+        pending = [arm for arm in self.plan.arms if done[arm] is None]
         try:
             prompt = await self.builder.build(key)
         except (DoesNotFit, CountRefused) as error:
-            for arm in arms:
-                yield _record(key, arm, Outcome.NOT_ASKED, message=str(error))
+            for arm in pending:
+                self._keep(_record(key, arm, Outcome.NOT_ASKED, message=str(error)))
             return
-        for arm in arms:
-            yield await self._ask(key, arm, prompt)
+        for arm in pending:
+            self._keep(await self._ask(key, arm, prompt))
+
+    def _keep(self, record: Record) -> None:
+        self.journal.add(record)
+        self.on_record(record)
 
     async def _ask(self, key: SampleKey, arm: Arm, prompt: Prompt) -> Record:
         if arm is Arm.TRUNCATE:
@@ -77,15 +77,8 @@ class Runner:
                 return _record(key, arm, Outcome.NOT_ASKED, message=str(error))
         match await self.client.ask(prompt.content, arm):
             case Refused(code, message, limit):
-                return _record(
-                    key,
-                    arm,
-                    Outcome.REFUSED,
-                    prompt=prompt,
-                    code=code,
-                    message=message,
-                    limit=limit,
-                )
+                refused = _record(key, arm, Outcome.REFUSED, prompt=prompt, message=message)
+                return replace(refused, code=code, limit=limit)
             case Failed(message):
                 return _record(key, arm, Outcome.FAILED, prompt=prompt, message=message)
             case Reply() as reply:
@@ -104,9 +97,7 @@ def _record(
     outcome: Outcome,
     *,
     prompt: Prompt | None = None,
-    code: str | None = None,
     message: str | None = None,
-    limit: int | None = None,
 ) -> Record:
     return Record(
         task=key.task,
@@ -118,9 +109,7 @@ def _record(
         digest=prompt.digest if prompt else "",
         counted_tokens=prompt.num_tokens if prompt else 0,
         wanted=prompt.planted.wanted if prompt else (),
-        code=code,
         message=message,
-        limit=limit,
     )
 
 

@@ -18,6 +18,7 @@ from tokenizers import Tokenizer
 
 from gateway.api import InvalidRequest
 from gateway.prompt.detokenize import byte_alphabet
+from gateway.prompt.seams import Seams
 
 WORDS = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+"
 SIGNS = r" ?[^\s\p{L}\p{N}]+"
@@ -35,6 +36,13 @@ million; such a run has no border, so only a longer block can hold one."""
 RANKED = "ranked_by_id"
 """Marks a tokenizer.json without merges: whatever two tokens make a third are merged, by its id.
 tiktoken is then no shortcut but the definition."""
+
+SEAM = "\U0010fffd"
+SEAM_BYTES = SEAM.encode()
+SEAM_ID = 0x7F7F7F7F
+SEAM_ID_BYTES = SEAM_ID.to_bytes(4, "little")
+"""No byte of it is 0, as the highest of every real id is: found among ids, it is a seam."""
+SEAM_ONLY = frozenset([SEAM])
 
 NEVER = "\ue000\ue001never\ue001\ue000"
 """tiktoken searches slowly for no special tokens at all; this one is never allowed."""
@@ -86,9 +94,39 @@ class BpeFile(TypedDict):
     normalizer: NotRequired[Normalizer | None]
 
 
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """An encoding of texts with seams, for whose expression no look-ahead is needed."""
+
+    seams: Seams
+    encoding: tiktoken.Encoding
+
+    @classmethod
+    def of(cls, pattern: str, ranks: Mapping[bytes, int]) -> "Marked | None":
+        seams = Seams.of(pattern)
+        if seams is None:
+            return None
+        special = {SEAM: SEAM_ID}
+        encoding = tiktoken.Encoding(
+            "marked", pat_str=seams.pattern, mergeable_ranks=dict(ranks), special_tokens=special
+        )
+        return cls(seams, encoding)
+
+    def encode(self, text: str, raw: bytes) -> bytes | None:
+        """The ids as bytes; None for a text that must be split by the original expression."""
+        if SEAM_BYTES in raw:
+            return None
+        marked = self.seams.mark(text, raw, SEAM_BYTES)
+        if marked is None:
+            return None
+        ids = bytes(self.encoding._core_bpe.encode_to_tiktoken_buffer(marked, SEAM_ONLY))
+        return ids.replace(SEAM_ID_BYTES, b"")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FastBpe:
     encoding: tiktoken.Encoding
+    marked: Marked | None
     added: frozenset[str]
     """Tokens that are found in text although they are not of the BPE."""
     unknown: bytes
@@ -128,6 +166,7 @@ class FastBpe:
                 mergeable_ranks=ranks,
                 special_tokens={**specials, NEVER: spare + len(unknown)},
             ),
+            marked=Marked.of(pattern, ranks),
             added=frozenset(specials),
             unknown=unknown,
             composes=normalizer is not None,
@@ -144,10 +183,14 @@ class FastBpe:
             return None
         if len(text) > BORDERLESS_CHARS and _has_long_space(text):
             return None
-        # The public way to the ids without a Python list needs numpy.
-        buffer = self.encoding._core_bpe.encode_to_tiktoken_buffer(text, self.added)
+        found = None
+        if self.marked is not None and not any(one in text for one in self.added):
+            found = self.marked.encode(text, raw)
+        if found is None:
+            # The public way to the ids without a Python list needs numpy.
+            found = bytes(self.encoding._core_bpe.encode_to_tiktoken_buffer(text, self.added))
         ids = array("i")
-        ids.frombytes(memoryview(buffer).cast("B"))
+        ids.frombytes(found)
         return ids
 
     def encode_known(self, text: str) -> "array[int]":

@@ -1,0 +1,1 @@
+"""Tests of `ringway eval` and `ringway calibrate`."""
