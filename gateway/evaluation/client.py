@@ -28,8 +28,10 @@ ATTEMPTS = 5
 MOST_WAIT_S = 60.0
 BUSY = {429, 500, 502, 503, 504}
 HOPELESS = {401, 404, 405}
-UNCOUNTED = {400, 404, 405, 501}
+UNCOUNTED = {404, 405, 501}
 """What a server without /v1/tokenize answers."""
+NO_MODEL = "model_not_found"
+TOO_LONG = {400, 413, 422}
 
 
 @dataclass(slots=True)
@@ -88,10 +90,10 @@ class EvalClient:
     async def probe(self) -> None:
         """Find out how the server counts. Raises EvaluationError when it is not there."""
         reply = await self._post("tokenize", self._chat("Hello."), attempts=1)
-        if reply.status_code not in UNCOUNTED:
+        knows_no_model = _error_of(reply).error.code == NO_MODEL if reply.is_error else False
+        self.counts_itself = reply.status_code not in UNCOUNTED or knows_no_model
+        if self.counts_itself:
             _decoded(reply, Counted)
-            return
-        self.counts_itself = False
 
     async def count(self, content: str) -> int:
         """Tokens of this message in the model's template."""
@@ -244,8 +246,8 @@ def _retry_after(reply: httpx.Response) -> float | None:
 
 def _decoded(reply: httpx.Response, kind: type[T]) -> T:
     if reply.is_error:
-        told = _error_of(reply).error
-        raise CountRefused(f"HTTP {reply.status_code} from {reply.url.path}: {told.message}")
+        told = f"HTTP {reply.status_code} from {reply.url.path}: {_error_of(reply).error.message}"
+        raise CountRefused(told) if reply.status_code in TOO_LONG else EvaluationError(told)
     try:
         return msgspec.json.decode(reply.content, type=kind)
     except msgspec.DecodeError as error:

@@ -1,5 +1,6 @@
 """Results made up from shares of right answers, for what is computed from them."""
 
+import math
 from collections.abc import Mapping
 
 from gateway.evaluation.journal import Outcome, Record
@@ -12,8 +13,8 @@ SECONDS = {Arm.FULL: 5e-7, Arm.HIERARCHICAL: 1e-3, Arm.RETRIEVAL: 0.6, Arm.AUTO:
 
 
 def seconds(arm: Arm, length: int) -> float:
-    power = {Arm.FULL: 2, Arm.HIERARCHICAL: 1}.get(arm, 0)
-    return SECONDS[arm] * length**power
+    power = {Arm.FULL: 2.0, Arm.HIERARCHICAL: 1.0}.get(arm, 0.0)
+    return SECONDS[arm] * math.pow(length, power)
 
 
 def made_result(

@@ -76,7 +76,7 @@ class Handler(BaseHTTPRequestHandler):
         tokens = count(asked["messages"][0]["content"])
         if self.path == "/v1/tokenize":
             self.script.num_counted += 1
-            counted = {"count": tokens} if self.script.has_tokenize else {"error": {}}
+            counted = {"count": tokens} if self.script.has_tokenize else {}
             self._json(200 if self.script.has_tokenize else 404, counted)
         elif not asked.get("stream"):
             self.script.num_counted += 1
@@ -134,8 +134,10 @@ def stream_of(script: Script, asked: Asked, tokens: int) -> bytes:
     chunks: list[dict[str, object]] = [
         {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]},
         {"choices": [{"index": 0, "delta": {"content": text}}]},
-        {"choices": [], "usage": usage} | ({"ringway": facts} if script.is_ringway else {}),
+        {"choices": [], "usage": usage},
     ]
+    if script.is_ringway:
+        chunks[-1]["ringway"] = facts
     frames = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
     return "".join([": prefill 50 %\n\n", *frames, "data: [DONE]\n\n"]).encode()
 

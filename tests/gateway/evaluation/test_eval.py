@@ -15,7 +15,9 @@ from gateway.evaluation.journal import SAMPLES_NAME, Outcome, Record
 from gateway.evaluation.needles import Task
 from gateway.evaluation.plan import Arm
 from gateway.evaluation.results import REPORT_NAME, Cell, Result, load_result
+from gateway.policy import parse_policy
 from tests.gateway.evaluation.scripted import RETRIEVED_TOKENS, Script, serving
+from tests.gateway.fakes import Start
 
 TIMES = ("first_token_s", "total_s")
 
@@ -165,6 +167,32 @@ def test_what_cannot_be_run_is_refused_in_a_sentence(
 ) -> None:
     assert main(words("http://127.0.0.1:9/v1", tmp_path / "out", *more)) == 2
     assert told in capsys.readouterr().err
+
+
+def test_ringways_own_gateway_counts_answers_and_refuses_as_expected(
+    tmp_path: Path, start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gateway = start(
+        policy=parse_policy("{limits: {full: 1000}, retrieval: {inline_min_chars: 300}}")
+    )
+    out, more = tmp_path / "out", ("--tasks", "single,key_value", "--baselines", "truncate")
+    url = f"{gateway.url}/v1"
+    assert main(words(url, tmp_path / "unknown", *more)) == 2
+    assert "The model 'tiny' does not exist" in capsys.readouterr().err
+    model = gateway.client().models.list().data[0].id
+    assert main([*words(url, out, *more), "--model", model]) == 0
+    result = load_result(out)
+    assert cell(result, Arm.FULL, 2048).refused == 4
+    for arm, length in ((Arm.FULL, 512), (Arm.HIERARCHICAL, 2048), (Arm.RETRIEVAL, 2048)):
+        answered = cell(result, arm, length)
+        assert (answered.answered, answered.right) == (4, 0), "the engine says hello"
+        assert length * 0.97 <= (answered.cost.prompt_tokens or 0) <= length
+        assert answered.cost.first_token_s is not None
+    searched = cell(result, Arm.RETRIEVAL, 2048).cost.tokens_read
+    cut = cell(result, Arm.TRUNCATE, 2048).cost.tokens_read
+    assert searched is not None
+    assert cut is not None
+    assert cut <= searched < 2048
 
 
 def test_the_text_can_be_ones_own(tmp_path: Path) -> None:
