@@ -107,7 +107,7 @@ def anonymous_bytes(pid: int) -> int:
 def asked(running: Running, document: dict[str, str], question: Question) -> Asked:
     body = {
         "model": running.client().models.list().data[0].id,
-        "messages": [{"role": "user", "content": question.text}],
+        "messages": [{"role": "user", "content": question.question}],
         "documents": [document],
         "fidelity": "hierarchical",
         "prompt_cache_key": "million",
@@ -160,7 +160,7 @@ def report(questions: list[Question], answers: list[Asked], peak_bytes: int) -> 
     for question, one, is_right in zip(questions, answers, right, strict=True):
         cached = one.usage["prompt_tokens_details"]["cached_tokens"]
         print(
-            f"| {question.text} | {one.first_token_s:.1f} s | {one.total_s:.1f} s "
+            f"| {question.question} | {one.first_token_s:.1f} s | {one.total_s:.1f} s "
             f"| {one.ringway['prompt_tokens']:,} | {cached:,} | {one.text} "
             f"| {'yes' if is_right else 'no'} |"
         )
