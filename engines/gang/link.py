@@ -78,7 +78,15 @@ class Door:
         self._arrived: asyncio.Queue[RankLink] = asyncio.Queue()
 
     async def __aenter__(self) -> "Door":
-        self._server = await asyncio.start_server(self._on_dial, self._host, self._port)
+        # A cancellation inside start_server would leave a socket listening that nobody can close.
+        self._server = await asyncio.start_server(
+            self._on_dial, self._host, self._port, start_serving=False
+        )
+        try:
+            await self._server.start_serving()
+        except BaseException:
+            self._server.close()
+            raise
         return self
 
     async def __aexit__(

@@ -1,6 +1,8 @@
 import asyncio
+import gc
+import warnings
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -82,3 +84,20 @@ async def test_the_end_of_a_connection_is_a_lost_link() -> None:
         with pytest.raises(LinkLost, match="rank 0 hung up"):
             await link.receive()
         link.close()
+
+
+@pytest.mark.parametrize("num_turns", range(6))
+async def test_a_door_whose_opening_is_cancelled_leaves_no_socket(num_turns: int) -> None:
+    door = Door(token="secret", host="127.0.0.1")
+    opening = asyncio.create_task(door.__aenter__())
+    for _ in range(num_turns):
+        await asyncio.sleep(0)
+    opening.cancel()
+    with suppress(asyncio.CancelledError):
+        await opening
+        await door.__aexit__(None, None, None)
+    del door, opening
+    with warnings.catch_warnings(record=True) as leaks:
+        warnings.simplefilter("always", ResourceWarning)
+        gc.collect()
+    assert not leaks
