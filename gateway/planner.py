@@ -9,10 +9,11 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from engines.api import EngineInfo, GrammarRefused, PromptTooLong
+from gateway.abilities import image_tokens, within_abilities
 from gateway.admin.board import PolicyBoard
 from gateway.admin.shapes import Shape, Shapes
 from gateway.answers import Answered, AnswerEvent, Opened, Said
-from gateway.api import Fidelity, InvalidRequest, NoEngineFits, Route
+from gateway.api import CountKind, Fidelity, InvalidRequest, NoEngineFits, Route
 from gateway.asks import Ask
 from gateway.engine_view import EngineViews
 from gateway.heavy import HeavyLane
@@ -47,11 +48,20 @@ ROUTES: Mapping[Route, RouteAnswer] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """A prompt that is not answered: its ids and the model that they are for."""
+    """A prompt that is not answered: its ids, what its images are counted as, and the model."""
 
     info: EngineInfo
     model: ModelText
     prompt: Prompt
+    image_tokens: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.prompt.ids) + self.image_tokens
+
+    @property
+    def count_kind(self) -> CountKind:
+        return CountKind.ESTIMATED if self.image_tokens else self.model.count_kind
 
 
 class Planner:
@@ -83,21 +93,17 @@ class Planner:
         """
         started_s = self._means.monotonic()
         policy = self._board.current
-        ask = charged(ask)
-        refuse_ungranted(ask)
-        view, info = await self.views.of(ask.model)
-        model = await view.model_text(info)
+        ask, info, model = await self._admitted(ask)
         engine_facts = with_map_reduce(info)
-        _refuse_alien_ids(ask, model)
         limit = largest_limit(engine_facts, policy)
         await _refuse_hopeless(ask, ask.texts, model, limit)
         segmented = await self._segment(ask, policy)
         await _refuse_hopeless(ask, [*ask.texts, *_file_texts(segmented)], model, limit)
         count_from_s = self._means.monotonic()
-        num_chars = _num_chars(ask, segmented)
-        prompt = await self._heavy.run(num_chars, _render, ask, segmented, model)
+        prompt = await self._rendered(ask, segmented, model)
         count_s = self._means.monotonic() - count_from_s
-        counts = _count(prompt, ask)
+        num_image_tokens = image_tokens(ask, info)
+        counts = _count(prompt, ask, num_image_tokens)
         self._shapes.record(_shape(counts, ask, engine_facts))
         plan = choose(counts, ask.fidelity, engine_facts, policy, allow_fallback=ask.allow_fallback)
         self._metrics.planned(plan, counts.prompt_tokens, count_s)
@@ -117,6 +123,7 @@ class Planner:
             policy=policy,
             reads=info.reads,
             maps=needs_map_reduce(info),
+            image_tokens=num_image_tokens,
         )
         tell_planned(task, chosen_s=self._means.monotonic())
         return task
@@ -124,14 +131,13 @@ class Planner:
     async def read(self, ask: Ask, *, opens_answer: bool = True) -> "Reading":
         """The prompt as `plan` would count it. Raises what reading it raises there."""
         policy = self._board.current
-        ask = charged(ask)
-        refuse_ungranted(ask)
-        view, info = await self.views.of(ask.model)
-        model = await view.model_text(info)
+        ask, info, model = await self._admitted(ask)
         segmented = await self._segment(ask, policy)
         segmented = replace(segmented, opens_answer=opens_answer)
-        prompt = await self._heavy.run(_num_chars(ask, segmented), _render, ask, segmented, model)
-        return Reading(info=info, model=model, prompt=prompt)
+        prompt = await self._rendered(ask, segmented, model)
+        return Reading(
+            info=info, model=model, prompt=prompt, image_tokens=image_tokens(ask, info)
+        )
 
     async def answer(self, task: Task) -> AsyncGenerator[AnswerEvent, None]:
         """Raises what reserving and the route raise. Closing the generator frees the engine.
@@ -185,6 +191,20 @@ class Planner:
             except PromptTooLong as error:
                 task = _fallen_back(task, error, task.policy)
 
+    async def _admitted(self, ask: Ask) -> tuple[Ask, EngineInfo, ModelText]:
+        """The ask with who pays for it, and the model that it may use and fits."""
+        ask = charged(ask)
+        refuse_ungranted(ask)
+        view, info = await self.views.of(ask.model)
+        ask = await within_abilities(ask, info, self.views.names_where)
+        model = await view.model_text(info)
+        _refuse_alien_ids(ask, model)
+        return ask, info, model
+
+    async def _rendered(self, ask: Ask, segmented: Segmented, model: ModelText) -> Prompt:
+        num_chars = sum(map(len, (*ask.texts, *_file_texts(segmented))))
+        return await self._heavy.run(num_chars, _render, ask, segmented, model)
+
     async def _segment(self, ask: Ask, policy: Policy) -> Segmented:
         least_context_chars = policy.retrieval.inline_min_chars
         library = self._means.library.for_tenant(ask.tenant)
@@ -230,12 +250,12 @@ def _shape(counts: Counts, ask: Ask, facts: EngineFacts) -> Shape:
     )
 
 
-def _count(prompt: Prompt, ask: Ask) -> Counts:
+def _count(prompt: Prompt, ask: Ask, num_image_tokens: int) -> Counts:
     """A raw prompt has no context to search: passages need a template to be put into."""
     return Counts(
-        prompt_tokens=len(prompt.ids),
+        prompt_tokens=len(prompt.ids) + num_image_tokens,
         context_tokens=prompt.context_tokens if ask.raw is None else 0,
-        question_tokens=len(prompt.ids) - prompt.question_start,
+        question_tokens=len(prompt.ids) - prompt.question_start + num_image_tokens,
         max_new_tokens=ask.max_new_tokens,
         has_stores=bool(ask.vector_store_ids),
     )
@@ -263,10 +283,6 @@ def _fallen_back(task: Task, error: PromptTooLong, policy: Policy) -> Task:
     plan = choose(task.counts, task.ask.fidelity, engine_facts, policy, allow_fallback=True)
     plan = replace(plan, fallback_from=failed, escalated_from=None)
     return replace(task, plan=plan, engine_facts=engine_facts, escalation=None)
-
-
-def _num_chars(ask: Ask, segmented: Segmented) -> int:
-    return sum(map(len, (*ask.texts, *_file_texts(segmented))))
 
 
 def _file_texts(segmented: Segmented) -> list[str]:
