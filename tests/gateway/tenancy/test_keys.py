@@ -51,7 +51,8 @@ async def test_a_key_opens_the_door_until_it_is_revoked_or_ends(tmp_path: Path) 
         key, text = await book.create(name="n", tenant="acme", grants=GRANTS, expires_at=2000)
         caller = await door.caller(f"Bearer {text}")
         assert (caller.tenant, caller.key_id, caller.grants) == ("acme", key.id, GRANTS)
-        for wrong in (None, "Bearer rk-x", f"Bearer {new_key_text()}", f"Bearer {text[:-1]}0"):
+        almost = text[:-1] + ("1" if text.endswith("0") else "0")
+        for wrong in (None, "Bearer rk-x", f"Bearer {new_key_text()}", f"Bearer {almost}"):
             with pytest.raises(Unauthorized):
                 await door.caller(wrong)
         assert await book.revoke(key.id)
@@ -169,6 +170,9 @@ class Issued:
 
     async def find(self, digest: str) -> IssuedKey | None:
         return self.keys.get(digest)
+
+    async def get(self, key_id: str) -> IssuedKey | None:
+        return next((key for key in self.keys.values() if key.id == key_id), None)
 
     async def any(self) -> bool:
         return bool(self.keys)
