@@ -113,6 +113,12 @@ class GenerateRequest:
     traceparent: str = ""
     """W3C's header of the trace that this belongs to; empty where nobody traces."""
 
+    @property
+    def is_sampled(self) -> bool:
+        """Whether somebody will look at the trace: the lowest bit of its flags."""
+        flags = self.traceparent[-1:]
+        return flags in set("13579bdf") and self.traceparent.count("-") == 3
+
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
@@ -133,11 +139,22 @@ class AttendedSpan:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadTimes:
+    """How long the last tokens took to be read: in all, and by turn of the ring, summed over
+    layers, waiting for what arrives included. Without a ring there are no turns."""
+
+    seconds: float
+    turns_s: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ProgressEvent:
-    """Prefill has read `done_tokens` of `total_tokens` prompt tokens."""
+    """Prefill has read `done_tokens` of `total_tokens` prompt tokens. `times` only of a request
+    whose trace is sampled, by an engine that measures them."""
 
     done_tokens: int
     total_tokens: int
+    times: ReadTimes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +238,8 @@ class FinishEvent:
     queue_s: float
     prefill_s: float
     decode_s: float
+    reasoning_tokens: int = 0
+    """Those of the completion's that were thought and not said."""
 
 
 Event = (
@@ -264,6 +283,10 @@ class EngineInfo:
     tokenizer_digest: str
     load: EngineLoad = field(default_factory=EngineLoad)
     reads: Reads = Reads.IDS
+    image_tokens: int = 0
+    """What an image in `chat` is counted as, an estimate; 0: it takes none."""
+    passes: tuple[str, ...] = ()
+    """Fields of OpenAI's chat API that mean something to it, beyond those it reads anyway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

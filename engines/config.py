@@ -104,6 +104,8 @@ class EngineConfig:
     tensor_parallel: int = 1
     """Ranks that share the heads of each layer; the ring has ranks / tensor_parallel places."""
     threads_per_rank: int = 1
+    device: str = "cpu"
+    """Where ranks compute: "cpu", or "cuda" with a GPU for each of them."""
     dtype: str = "float32"
     prefill_chunk_tokens: int = 512
     max_running: int = 8
@@ -120,6 +122,10 @@ class EngineConfig:
             raise ValueError("ranks and threads_per_rank must be at least 1")
         if self.max_deaths < 1 or self.step_timeout_s <= 0:
             raise ValueError("max_deaths must be at least 1 and step_timeout_s above 0")
+        if self.max_running < 1 or self.max_queued < 0:
+            raise ValueError("max_running must be at least 1 and max_queued not negative")
+        if self.device not in ("cpu", "cuda"):
+            raise ValueError(f"device must be cpu or cuda, not {self.device}")
         if self.dtype not in ("float32", "bfloat16"):
             raise ValueError(f"dtype must be float32 or bfloat16, not {self.dtype}")
         if self.tensor_parallel < 1 or self.ranks % self.tensor_parallel:

@@ -29,6 +29,7 @@ from engines.api import (
     GenerateRequest,
     ProgressEvent,
     PromptTooLong,
+    ReadTimes,
     RequestExpired,
     TokenEvent,
     TokenizerFiles,
@@ -172,7 +173,8 @@ class FakeEngine:
         chunk = self._settings.prefill_chunk_tokens
         for start in range(0, num_prompt, chunk):
             await self._work(request, self._settings.prefill_delay_s)
-            yield ProgressEvent(min(start + chunk, num_prompt), num_prompt)
+            times = ReadTimes(self._settings.prefill_delay_s) if request.is_sampled else None
+            yield ProgressEvent(min(start + chunk, num_prompt), num_prompt, times)
         if request.attention is Attention.HIERARCHICAL:
             yield AttendedEvent((AttendedSpan(0, max(1, request.question_start), 1.0),), 1.0)
         first_s = time.monotonic()

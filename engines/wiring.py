@@ -15,7 +15,12 @@ from engines.face.server import create_face
 from engines.gang.launcher import ExternalLauncher, ForkLauncher, Launcher, RankDoor
 from engines.gang.limits import GangLimits
 from engines.gang.supervisor import Supervisor, SupervisorParts
-from engines.memory import kv_budget_tokens, kv_bytes_per_token
+from engines.memory import (
+    free_gpu_bytes,
+    gpu_kv_budget_tokens,
+    kv_budget_tokens,
+    kv_bytes_per_token,
+)
 from engines.models.folder import ModelFolder, read_folder
 
 logger = logging.getLogger(__name__)
@@ -41,14 +46,16 @@ def build_supervisor(
     """An engine that is not running yet; forks its ranks on this host unless told otherwise.
 
     With a `door` it waits there for ranks that something else starts. Raises ModelMissing or
-    TooLittleMemory, and ValueError for a door without a KV budget.
+    TooLittleMemory, and ValueError for a door without a KV budget and for GPUs that are missing.
     """
     folder = read_folder(config.model_dir)
     limits = GangLimits.of(
         config,
         vocab_size=folder.shape.vocab_size,
         window_tokens=folder.shape.window_tokens,
-        kv_budget_tokens=_budget(config, folder, is_local=door is None),
+        kv_budget_tokens=(
+            local_kv_budget(config, folder) if door is None else _given_budget(config, folder)
+        ),
     )
     at = door or RankDoor(host="127.0.0.1", port=0, token=secrets.token_hex(16))
     return Supervisor(
@@ -66,10 +73,18 @@ def build_supervisor(
     )
 
 
-def _budget(config: EngineConfig, folder: ModelFolder, *, is_local: bool) -> int:
-    """KV tokens over all ranks; this host's memory says nothing about ranks elsewhere."""
-    if is_local:
+def local_kv_budget(config: EngineConfig, folder: ModelFolder) -> int:
+    """KV tokens over all ranks of a gang on this host, from its memory or that of its GPUs.
+
+    Raises TooLittleMemory, and ValueError where GPUs are missing.
+    """
+    if config.device == "cpu":
         return kv_budget_tokens(folder.shape, config, available_bytes())
+    return gpu_kv_budget_tokens(folder.shape, config, free_gpu_bytes(config.ranks))
+
+
+def _given_budget(config: EngineConfig, folder: ModelFolder) -> int:
+    """KV tokens over all ranks; this host's memory says nothing about ranks elsewhere."""
     if config.kv_budget_bytes is None:
         raise ValueError("external ranks need --kv-budget: the KV that all of them hold together")
     return config.kv_budget_bytes // kv_bytes_per_token(folder.shape, config.dtype)

@@ -50,6 +50,7 @@ class UnsupportedParameter(GatewayError):
         tail = f": {detail}" if detail else ""
         super().__init__(f"Unsupported parameter: '{param}' is not supported here{tail}.")
         self.param = param
+        self.detail = detail
 
 
 class UnknownModel(GatewayError):

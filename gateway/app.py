@@ -27,6 +27,7 @@ from gateway.endpoints.health import health_router
 from gateway.endpoints.metrics import metrics_router
 from gateway.endpoints.models import models_router
 from gateway.endpoints.responses import responses_router
+from gateway.endpoints.stored_chats import stored_chats_router
 from gateway.endpoints.tokenize import tokenize_router
 from gateway.endpoints.uploads import uploads_router
 from gateway.endpoints.vector_stores import vector_stores_router
@@ -40,6 +41,7 @@ from gateway.planner import Planner
 from gateway.replies import error_response, json_response
 from gateway.responses.service import ResponsesService
 from gateway.routes.task import Means
+from gateway.stored.service import StoredChats
 from gateway.tenancy import current
 from gateway.tenancy.accounts import Accounts
 from gateway.tenancy.api import Tab
@@ -53,7 +55,8 @@ def create_app(parts: Parts) -> FastAPI:
     door = Door(parts.keys, parts.issued, clock=parts.clock)
     keyed = [Depends(_admitted(door, parts.accounts))]
     chat = ChatService(parts, planner)
-    app.include_router(chat_router(parts, chat), dependencies=keyed)
+    app.include_router(chat_router(parts, StoredChats(parts, chat)), dependencies=keyed)
+    app.include_router(stored_chats_router(parts), dependencies=keyed)
     completions = CompletionService(chat, planner)
     app.include_router(completions_router(parts, completions), dependencies=keyed)
     responses = ResponsesService(parts, chat)

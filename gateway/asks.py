@@ -22,12 +22,27 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """A picture by its URL, which may hold its bytes; `detail` is how closely to look.
+
+    It stands before the last `tail_chars` characters of its message. `where` names its part in
+    the caller's body.
+    """
+
+    url: str
+    where: str
+    detail: str | None = None
+    tail_chars: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """One message. `file_ids` were attached to it; `text` joins its text parts by newlines."""
 
     role: str
     text: str
     file_ids: tuple[str, ...] = ()
+    images: tuple[Image, ...] = ()
     name: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
@@ -123,8 +138,16 @@ class Ask:
     json_format: JsonFormat | None = None
     raw: RawPrompt | None = None
     """Instead of `turns`, which are then empty."""
+    passed: Mapping[str, object] = field(default_factory=dict)
+    """OpenAI's fields that only some engines know, by name; the others refuse them."""
+    end_user: str = ""
+    """Whom the caller asks for, by the caller's name for them."""
     tab: Tab | None = field(default=None, compare=False, repr=False)
     """On whose limits it goes; None: on nobody's."""
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        return tuple(image for turn in self.turns for image in turn.images)
 
     @property
     def texts(self) -> list[str]:

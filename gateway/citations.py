@@ -11,6 +11,7 @@ from gateway.prompt.segment import Source
 MAX_CITATIONS = 6
 MAX_UNMARKED = 2
 MAX_QUOTE_CHARS = 400
+LEAST_SHARED = 1 / 4
 
 WORD = re.compile(r"\w+")
 MARKER = re.compile(r"\[(\d{1,3}(?:\s*,\s*\d{1,3})*)\]")
@@ -96,13 +97,19 @@ def said_at(answer: str, citation: Citation) -> int:
 
 
 class _Weights:
-    """How much a sentence supports the answer: shared words, rare ones counting more."""
+    """How much a sentence supports the answer: shared words, rare ones counting more.
+
+    Only one that holds LEAST_SHARED of what some sentence of the answer says supports it: two
+    sentences always have small words in common.
+    """
 
     def __init__(self, sentences: Sequence[_Sentence], answer: str, question: str) -> None:
         self._answer = _words(MARKER.sub(" ", answer))
         self._question = _words(question)
-        self._num = len(sentences)
+        self._num = max(1, len(sentences))
         self._holding = Counter(word for sentence in sentences for word in sentence.words)
+        said = map(_words, SENTENCE_END.split(MARKER.sub(" ", answer)))
+        self._said = [(words, self._mass(words)) for words in said if words]
 
     def best(self, sentences: Sequence[_Sentence]) -> _Sentence | None:
         return next(iter(self.several(sentences, 1)), None)
@@ -118,15 +125,21 @@ class _Weights:
 
     def _support(self, sentence: _Sentence) -> float:
         said = self._mass(sentence.words & self._answer)
-        if said == 0:
+        if said == 0 or not self._holds_one(sentence):
             return 0.0
         return said + 0.5 * self._mass(sentence.words & self._question)
 
+    def _holds_one(self, sentence: _Sentence) -> bool:
+        return any(
+            self._mass(sentence.words & words) >= LEAST_SHARED * mass for words, mass in self._said
+        )
+
     def _mass(self, words: frozenset[str]) -> float:
-        """A word that half of the sentences hold tells nothing, unless there are very few."""
+        """A word that half of the sentences hold tells nothing, unless there are very few; one
+        that none holds tells most."""
         total = 0.0
         for word in words:
-            share = self._holding[word] / self._num
+            share = max(1, self._holding[word]) / self._num
             if share < 0.5 or self._num < 4:
                 total += math.log(1 + 1 / share)
         return total

@@ -101,4 +101,5 @@ def _sum(usages: Sequence[Usage]) -> Usage:
         prompt_tokens=sum(one.prompt_tokens for one in usages),
         cached_tokens=sum(one.cached_tokens for one in usages),
         completion_tokens=sum(one.completion_tokens for one in usages),
+        reasoning_tokens=sum(one.reasoning_tokens for one in usages),
     )

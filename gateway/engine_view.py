@@ -5,10 +5,22 @@ Knows no requests. One flight at a time asks the engine; the others wait for its
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
-from engines.api import Engine, EngineInfo
+from engines.api import Engine, EngineInfo, EngineLost, TokenizerFiles
 from gateway.api import UnknownModel
 from gateway.prompt.model_text import ModelText
+
+COMPILED_WITHIN_S = 2.0
+"""How long the first request waits for the compiled encoder: it is read from disk in half a second
+and, on a machine's first start only, compiled in several."""
+
+
+def _built(files: TokenizerFiles) -> ModelText:
+    model = ModelText.build(files)
+    model.encoder.start_compiling()
+    model.encoder.wait_compiled(COMPILED_WITHIN_S)
+    return model
 
 
 class EngineView:
@@ -38,7 +50,7 @@ class EngineView:
         async with self._model_lock:
             if self._model is None or self._model.digest != info.tokenizer_digest:
                 files = await self.engine.tokenizer()
-                self._model = await asyncio.to_thread(ModelText.build, files)
+                self._model = await asyncio.to_thread(_built, files)
             return self._model
 
 
@@ -73,6 +85,16 @@ class EngineViews:
     def engine_of(self, model: str) -> Engine:
         """The engine of a model that `of` knew."""
         return self._named.get(model, self.first).engine
+
+    async def names_where(self, holds: Callable[[EngineInfo], bool]) -> list[str]:
+        """The models of which `holds` is true, of those whose engines can be reached."""
+        found = []
+        for view in self._named.values() or [self.first]:
+            with suppress(EngineLost):
+                info = await view.info()
+                if holds(info):
+                    found.append(info.model)
+        return found
 
     async def models(self) -> list[str]:
         """Names in the order configured. Raises EngineLost when the only engine must tell its."""

@@ -32,8 +32,10 @@ from gateway.api import (
     UnsupportedParameter,
 )
 from gateway.batches.api import BatchClosed, BatchUnknown
+from gateway.openai.compaction import CompactionCut
 from gateway.openai.errors import ErrorBody, ErrorObject, LengthFacts
 from gateway.responses.storage import ResponseMissing
+from gateway.stored.api import ChatMissing
 from gateway.tenancy.api import (
     FidelityForbidden,
     Limit,
@@ -99,6 +101,8 @@ FAULTS: Mapping[type[Exception], HttpFault] = {
     ClientLeft: HttpFault(499, INVALID, "client_closed_request"),
     BatchUnknown: HttpFault(404, INVALID, "batch_not_found", "batch_id"),
     BatchClosed: HttpFault(409, INVALID, "batch_closed", "batch_id"),
+    ChatMissing: HttpFault(404, INVALID, "completion_not_found", "completion_id"),
+    CompactionCut: HttpFault(502, SERVER, "compaction_incomplete"),
     ResponseMissing: HttpFault(404, INVALID, "response_not_found", "response_id"),
     GatewayError: HttpFault(500, SERVER, "internal_error", hidden=True),
     PromptTooLong: HttpFault(400, INVALID, "context_length_exceeded", "messages"),

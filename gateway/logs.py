@@ -20,6 +20,16 @@ def tell(**told: str | int | float) -> None:
         found.update(told)
 
 
+def add(**amounts: int) -> None:
+    """As `tell`, for what a request does several times: the log line has the sums."""
+    found = facts.get()
+    if found is not None:
+        for name, amount in amounts.items():
+            before = found.get(name, 0)
+            assert isinstance(before, int), "a name is added to or told, not both"
+            found[name] = before + amount
+
+
 class RequestIdFilter(logging.Filter):
     """Gives every record the id of the request that it was written for."""
 

@@ -9,6 +9,7 @@ from gateway import logs
 from gateway.api import ClientLeft
 from gateway.errors import fault_for
 from gateway.metrics import Metrics
+from gateway.telemetry import api as telemetry
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +37,16 @@ def concluded(
     finally:
         logs.facts.reset(token)
         metrics.requests.labels(endpoint, outcome, code).inc()
+        _trace(outcome, code)
         seconds = round(monotonic() - started_s, 6)
         logger.info(
             "request", extra={**fields, "outcome": outcome, "code": code, "seconds": seconds}
         )
+
+
+def _trace(outcome: str, code: str) -> None:
+    """An HTTP status cannot say it: a stream's is sent before anybody knows how it ends."""
+    trace = telemetry.current.get()
+    if trace is not None:
+        error = {"error.type": code} if code else {}
+        trace.tell({"ringway.outcome": outcome, **error})

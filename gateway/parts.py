@@ -16,6 +16,7 @@ from gateway.drain import Drain
 from gateway.metrics import Metrics
 from gateway.policy import Policy
 from gateway.responses.storage import MemoryResponses, ResponseStore
+from gateway.stored.api import ChatStore, MemoryChats
 from gateway.telemetry.api import Tracing
 from gateway.tenancy.accounts import Accounts
 from gateway.tenancy.keys import IssuedKeys
@@ -55,6 +56,7 @@ class Parts:
     tracing: Tracing | None = None
     metrics: Metrics = field(default_factory=Metrics)
     embeddings: Embeddings | None = None
+    chats: ChatStore = field(default_factory=MemoryChats)
     responses: ResponseStore = field(default_factory=MemoryResponses)
     response_days: int = 30
     batches: BatchStore | None = None

@@ -135,9 +135,7 @@ class Planner:
         segmented = await self._segment(ask, policy)
         segmented = replace(segmented, opens_answer=opens_answer)
         prompt = await self._rendered(ask, segmented, model)
-        return Reading(
-            info=info, model=model, prompt=prompt, image_tokens=image_tokens(ask, info)
-        )
+        return Reading(info=info, model=model, prompt=prompt, image_tokens=image_tokens(ask, info))
 
     async def answer(self, task: Task) -> AsyncGenerator[AnswerEvent, None]:
         """Raises what reserving and the route raise. Closing the generator frees the engine.

@@ -110,7 +110,9 @@ class EventStream(Response):
             with self._conclusion:
                 await while_connected(receive, within(self._limit_s, self._send_all(frames)))
         except ClientLeft:
-            raise
+            if not frames.started:
+                raise
+            return
         except Exception as error:
             if not frames.started:
                 raise

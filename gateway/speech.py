@@ -77,7 +77,7 @@ class Spelling(Protocol):
 
 async def hear(events: AsyncGenerator[AnswerEvent, None]) -> Heard:
     """The whole answer. Raises what `events` raise."""
-    ear = _Ear()
+    ear = Ear()
     async with aclosing(events):
         async for event in events:
             if isinstance(event, Answered):
@@ -86,7 +86,9 @@ async def hear(events: AsyncGenerator[AnswerEvent, None]) -> Heard:
     raise AssertionError("an answer ends with Answered")
 
 
-class _Ear:
+class Ear:
+    """Hears the events of an answer, in order, and remembers them."""
+
     def __init__(self) -> None:
         self._said: dict[int, list[Said]] = {}
         self._called: dict[tuple[int, int], list[Called]] = {}

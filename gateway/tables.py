@@ -1,4 +1,4 @@
-"""The tables that the gateway itself keeps: answered responses, batches and their lines."""
+"""The tables that the gateway itself keeps: kept chats and responses, batches and their lines."""
 
 from sqlalchemy import (
     BigInteger,
@@ -29,6 +29,30 @@ responses = Table(
     Column("expires_at", BigInteger),
     Column("input_items", LargeBinary, nullable=False),
     Column("body", LargeBinary, nullable=False),
+)
+
+chats = Table(
+    "chats",
+    metadata,
+    Column("seq", Sequential, primary_key=True, autoincrement=True),
+    Column("id", String(64), nullable=False, unique=True),
+    Column("tenant", String(128), nullable=False),
+    Column("model", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+    Column("metadata", Text, nullable=False),
+    Column("messages", LargeBinary, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+chat_metadata = Table(
+    "chat_metadata",
+    metadata,
+    Column("chat_id", String(64), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("value", Text, nullable=False),
+    UniqueConstraint("chat_id", "name"),
 )
 
 batches = Table(
@@ -77,5 +101,7 @@ batch_lines = Table(
     UniqueConstraint("batch_id", "number"),
 )
 
+Index("chats_by_tenant", chats.c.tenant)
+Index("chats_by_expiry", chats.c.expires_at)
 Index("responses_by_expiry", responses.c.expires_at)
 Index("batches_by_status", batches.c.status)

@@ -15,10 +15,13 @@ from gateway.auth import KeyRing
 from gateway.batches.sql import SqlBatches
 from gateway.batches.wiring import running_batches
 from gateway.metrics import Metrics
+from gateway.metrics_now import watch
 from gateway.parts import Parts
 from gateway.policy import load_policy
+from gateway.prompt.compiled.compiling import preload
 from gateway.responses.sql import SqlResponses
 from gateway.settings import GatewaySettings
+from gateway.stored.sql import SqlChats
 from gateway.tables import metadata
 from gateway.telemetry.api import Tracing
 from gateway.tenancy.wiring import database_url, open_tenancy
@@ -45,6 +48,7 @@ class Serve(Protocol):
 async def serve_gateway(settings: GatewaySettings, serve: Serve) -> None:
     """Serve a gateway. Raises what `open_parts` raises, before anything is served."""
     async with open_parts(settings) as parts:
+        preload()
         app = create_app(parts)
         async with running_batches(parts, app):
             await serve(app, drain=parts.drain.finish, on_reload=parts.board.reload)
@@ -74,7 +78,7 @@ async def open_parts(settings: GatewaySettings) -> AsyncIterator[Parts]:
         _tracing(settings) as tracing,
         open_tenancy(settings, policy, clock=time.time, refused=metrics.refused) as tenancy,
     ):
-        yield Parts(
+        parts = Parts(
             engine=next(iter(models.values()), engine),
             models=models,
             library=library,
@@ -87,6 +91,7 @@ async def open_parts(settings: GatewaySettings) -> AsyncIterator[Parts]:
             metrics=metrics,
             tracing=tracing,
             embeddings=RemoteEmbeddings(settings.ingest, client),
+            chats=SqlChats(database),
             responses=SqlResponses(database),
             response_days=settings.response_days,
             batches=SqlBatches(database),
@@ -94,6 +99,8 @@ async def open_parts(settings: GatewaySettings) -> AsyncIterator[Parts]:
             max_upload_bytes=settings.max_upload_bytes,
             keep_alive_s=settings.keep_alive_s,
         )
+        watch(metrics.registry, drain=parts.drain, accounts=parts.accounts, models=models)
+        yield parts
 
 
 @asynccontextmanager

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from obstore.store import LocalStore, MemoryStore, ObjectStore, S3Store
 from ingest.api import FileTooLarge, TransientError
 
 READ_BYTES = 1 << 20
+UNFINISHED = re.compile(r"#\d+$")
 CREDENTIALS_TTL = timedelta(minutes=5)
 S3_RETRIES = 4
 S3_RETRY_TIMEOUT = timedelta(seconds=30)
@@ -47,12 +49,13 @@ class BlobStore:
     Every method raises TransientError when the store does not answer or does not let us in.
     """
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, folder: Path | None = None) -> None:
         self._store = store
+        self._folder = folder
 
     @classmethod
     def in_folder(cls, folder: Path) -> "BlobStore":
-        return cls(LocalStore(folder, mkdir=True))
+        return cls(LocalStore(folder, mkdir=True), folder)
 
     @classmethod
     def in_memory(cls) -> "BlobStore":
@@ -122,6 +125,19 @@ class BlobStore:
             except FileNotFoundError:
                 return
 
+    async def drop_unfinished(self, written_before: float) -> int:
+        """Remove what writers that were killed have left of blobs; returns how many.
+
+        A folder holds them beside the blobs, as KEY#1, and lists them to nobody; on S3 the
+        bucket's lifecycle rule removes them.
+        """
+        if self._folder is None:
+            return 0
+        try:
+            return await asyncio.to_thread(_unlink_unfinished, self._folder, written_before)
+        except OSError as error:
+            raise TransientError(f"the blob store does not answer: {error}") from error
+
 
 class Measured:
     """Passes a stream through, counts and digests it, and stops it at a limit."""
@@ -150,6 +166,16 @@ def _translated() -> Iterator[None]:
         yield
     except BaseError as error:
         raise TransientError(f"the blob store does not answer: {error}") from error
+
+
+def _unlink_unfinished(folder: Path, written_before: float) -> int:
+    num_dropped = 0
+    for path in folder.rglob("*#*"):
+        is_old = UNFINISHED.search(path.name) and path.stat().st_mtime < written_before
+        if is_old and path.is_file():
+            path.unlink(missing_ok=True)
+            num_dropped += 1
+    return num_dropped
 
 
 def _s3_store(bucket: str, prefix: str) -> S3Store:

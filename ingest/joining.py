@@ -16,7 +16,7 @@ class JoiningEmbedder:
     """An `Embedder` over another: while `calls` are running, what comes later waits and goes
     together. An error of a joined call is raised to all whose texts were in it."""
 
-    def __init__(self, embedder: Embedder, *, calls: int = 2, max_texts: int = 512) -> None:
+    def __init__(self, embedder: Embedder, *, calls: int = 2, max_texts: int = 256) -> None:
         self._embedder = embedder
         self._free = calls
         self._max_texts = max_texts

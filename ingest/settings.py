@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from ingest.database import sqlite_url
+from ingest.parsing.choice import MEMORY_BYTES, ParserChoice
 from retrieval.config import KnnEngine, OpenSearchConfig, OpenSearchKind
 from retrieval.wiring import Place
 
@@ -45,11 +46,16 @@ class IngestSettings:
     opensearch_shards: int = 1
     opensearch_replicas: int = 0
     max_file_bytes: int = 512 << 20
-    lanes: int = 16
+    lanes: int = 32
     poll_s: float = 1.0
     lease_s: float = 30.0
     max_attempts: int = 5
-    parse_memory_bytes: int = 2 << 30
+    parser: ParserChoice = ParserChoice.OWN
+    """`docling` reads PDF and Word files by their layout; it comes with the extra `layout`."""
+
+    parse_memory_bytes: int | None = None
+    """Address space of one parser; None is 2 GiB, with docling 16 GiB."""
+
     parse_cpu_s: int = 120
     parse_wall_s: float = 180.0
     parse_max_pages: int = 10_000
@@ -73,6 +79,10 @@ class IngestSettings:
     @property
     def blobs(self) -> str | Path:
         return self.blobs_url or self.data_dir / "blobs"
+
+    @property
+    def parser_bytes(self) -> int:
+        return self.parse_memory_bytes or MEMORY_BYTES[self.parser]
 
     @property
     def index_dir(self) -> Path:

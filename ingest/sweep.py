@@ -114,8 +114,9 @@ class Sweeper:
         return len(part_ids)
 
     async def _drop_orphans(self, now: float) -> int:
-        """Blobs whose row was never written, or is gone: a crash lies between."""
-        num_dropped = 0
+        """Blobs whose row was never written, or is gone: a crash lies between. And what a crash
+        left of blobs that were never whole."""
+        num_dropped = await self._rooms.blobs.drop_unfinished(now - self._config.orphan_age_s)
         for prefix in (*FILE_PREFIXES, PART_PREFIX):
             async with aclosing(self._old_keys(prefix, now)) as looks:
                 async for keys in looks:

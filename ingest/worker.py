@@ -39,7 +39,7 @@ class WorkerConfig:
     many are parsed and how much text is held.
     """
 
-    lanes: int = 16
+    lanes: int = 32
     poll_s: float = 1.0
     stop_grace_s: float = 3.0
 

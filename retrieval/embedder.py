@@ -10,10 +10,12 @@ import logging
 import os
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from retrieval.analyzer import analyze
 from retrieval.config import EmbedderConfig
@@ -83,18 +85,41 @@ class LocalEmbedder:
         """Unit-length vectors as float arrays, in order."""
         if not texts:
             return []
-        from retrieval.embedding.model import batches, unit
+        from retrieval.embedding.model import unit
 
-        [(windows, owners)] = await self._lanes.run([partial(self._model.windows, texts)])
-        runs = list(batches(windows, self._batch_tokens))
-        found = await self._lanes.run(
-            [partial(self._model.forward, [windows[index] for index in run]) for run in runs]
+        [cut] = await self._lanes.run([partial(self._cut, texts)])
+        found = cut.vectors or await self._lanes.run(
+            [
+                partial(self._model.forward, [cut.windows[index] for index in run])
+                for run in cut.runs
+            ]
         )
         sums = np.zeros((len(texts), self.dimension), dtype=np.float32)
-        for run, vectors in zip(runs, found, strict=True):
-            weights = np.array([len(windows[index]) for index in run], dtype=np.float32)
-            np.add.at(sums, [owners[index] for index in run], unit(vectors) * weights[:, None])
+        for run, vectors in zip(cut.runs, found, strict=True):
+            weights = np.array([len(cut.windows[index]) for index in run], dtype=np.float32)
+            np.add.at(sums, [cut.owners[index] for index in run], unit(vectors) * weights[:, None])
         return [array("f", row.tobytes()) for row in unit(sums)]
+
+    def _cut(self, texts: Sequence[str]) -> "_Cut":
+        """A query is read at once, as waking another lane would take as long as a layer."""
+        from retrieval.embedding.model import batches
+
+        windows, owners = self._model.windows(texts)
+        runs = list(batches(windows, self._batch_tokens))
+        vectors = []
+        if len(runs) == 1:
+            vectors.append(self._model.forward([windows[index] for index in runs[0]]))
+        return _Cut(windows, owners, runs, vectors)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """Texts as windows: whose each is, which are read together, and the vectors of a single run."""
+
+    windows: Sequence[Sequence[int]]
+    owners: Sequence[int]
+    runs: Sequence[Sequence[int]]
+    vectors: Sequence[NDArray[np.float32]]
 
 
 def _use_one_thread() -> None:

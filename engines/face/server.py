@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from math import ceil
 from typing import Final
 
@@ -145,6 +146,8 @@ def create_face(engine: Engine, clock: Callable[[], float] = time.monotonic) -> 
     async def generate(request: Request) -> Response:
         try:
             generation = decode_request(await request.body(), clock())
+            traceparent = request.headers.get("traceparent", "")
+            generation = replace(generation, traceparent=traceparent)
         except MalformedWire as error:
             refusal = encode_refusal(EngineRefused(str(error)))
             return Response(refusal, status_code=400, media_type="application/json")

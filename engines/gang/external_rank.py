@@ -30,9 +30,10 @@ DIGESTED_BYTES = 1 << 16
 class Member:
     """Who this rank is and what it may use here.
 
-    `host` is the name of rank 0's machine for all ranks. `interface` is where ranks talk to each
-    other: None means the one over which the supervisor is reached. The rest of the configuration
-    comes from the supervisor, so that all ranks have the same.
+    `host` is the name of rank 0's machine for all ranks; `local_rank` counts those of this one.
+    `interface` is where ranks talk to each other: None means the one over which the supervisor is
+    reached. The rest of the configuration comes from the supervisor, so that all ranks have the
+    same.
     """
 
     supervisor_host: str
@@ -43,6 +44,7 @@ class Member:
     host: str
     model_dir: Path
     threads_per_rank: int
+    local_rank: int = 0
     interface: str | None = None
     wait_s: float = 600.0
 
@@ -63,6 +65,7 @@ def serve_member(member: Member) -> NoReturn:
         supervisor_port=member.supervisor_port,
         token=member.token,
         rank=member.rank,
+        local_rank=member.local_rank,
         epoch=ANY_EPOCH,
         config=replace(
             config, model_dir=member.model_dir, threads_per_rank=member.threads_per_rank

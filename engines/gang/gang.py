@@ -74,7 +74,7 @@ class Gang:
         Raises GangLost when they do not, or cannot do it a second time.
         """
         if self.peak_rss_bytes and not self._can_meet_again:
-            raise GangLost("ranks that share heads cannot meet again")
+            raise GangLost("ranks on GPUs, or that share heads, cannot meet again")
         place = self._launcher.meeting(self._offer)
         self.send(Join(rendezvous=place, config=encode_config(self._config)))
         answers = await self._collect(timeout_s, "load the model and meet")
@@ -164,8 +164,9 @@ class Gang:
 
     @property
     def _can_meet_again(self) -> bool:
-        """Not ranks that share heads: the model itself holds on to their process groups."""
-        return self._config.tensor_parallel == 1
+        """Not ranks that share heads: the model itself holds on to their process groups. Nor
+        those on GPUs: NCCL does not tell a rank in an exchange that another has left it."""
+        return self._config.tensor_parallel == 1 and self._config.device == "cpu"
 
 
 def _agreed(step: Step, answers: Sequence[FromRank]) -> StepDone:

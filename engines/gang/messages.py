@@ -224,7 +224,8 @@ class StepDone(Message, frozen=True, kw_only=True, tag=True):
 
     `aborted`: a Cancel arrived during the step; its sequence must be closed.
     `spans` and `recall` are set by Ask on every rank. `cached_tokens` is set by Encode: those of
-    this rank's chunks that were not read for it.
+    this rank's chunks that were not read for it. `turns_s` is set by a Prefill on a ring: how long
+    each turn took this rank, summed over layers.
     """
 
     step_id: int
@@ -235,6 +236,7 @@ class StepDone(Message, frozen=True, kw_only=True, tag=True):
     spans: list[Span] = []
     recall: float | None = None
     cached_tokens: int = 0
+    turns_s: list[float] = []
 
 
 class StepFailed(Message, frozen=True, kw_only=True, tag=True):

@@ -13,15 +13,17 @@ ANY_EPOCH = -1
 class RankOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Where a rank reports and who it is; where it meets the others it is told by Join.
 
-    `interface` is the network interface over which ranks talk. `host` is this rank's own name
-    for the others; it and `model_digest` are empty when all ranks share a host. `log` takes the
-    rank's output; None leaves it on the standard error of the process that started the rank.
+    `local_rank` counts the ranks of its host. `interface` is the network interface over which
+    ranks talk. `host` is this rank's own name for the others; it and `model_digest` are empty when
+    all ranks share a host. `log` takes the rank's output; None leaves it on the standard error of
+    the process that started the rank.
     """
 
     supervisor_host: str
     supervisor_port: int
     token: str
     rank: int
+    local_rank: int
     epoch: int
     config: EngineConfig
     interface: str = "lo"

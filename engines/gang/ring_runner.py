@@ -14,6 +14,7 @@ import torch.distributed as dist
 from engines.config import EngineConfig
 from engines.gang.messages import Decode, Open, Prefill, Step, StepDone
 from engines.gang.order import RankOrder
+from engines.local.device import device_of
 from engines.local.executor import Executor
 from engines.local.placement import Shares
 from engines.local.ring import RingGroup
@@ -31,6 +32,20 @@ class Membership:
     tensor_parallel: int
     timeout_s: float
     interface: str
+    device: torch.device
+
+    @classmethod
+    def of(cls, order: RankOrder) -> "Membership":
+        """Raises EngineRefused when this rank has no device."""
+        config = order.config
+        return cls(
+            rank=order.rank,
+            size=config.ranks,
+            tensor_parallel=config.tensor_parallel,
+            timeout_s=config.step_timeout_s,
+            interface=order.interface,
+            device=device_of(config.device, order.local_rank),
+        )
 
     def join(self, rendezvous: str) -> RingGroup:
         # Under torchrun, torch would take any tcp:// meeting for a store of torchrun's agent.
@@ -41,6 +56,7 @@ class Membership:
             size=self.size,
             timeout_s=self.timeout_s,
             interface=self.interface,
+            device=self.device,
         )
         return ring.shared(self.tensor_parallel)
 
@@ -85,13 +101,7 @@ class RingRunner:
         """Join the ring, then load the model. Raises EngineRefused and what connecting raises."""
         config = order.config
         torch.set_num_threads(config.threads_per_rank)
-        membership = Membership(
-            rank=order.rank,
-            size=config.ranks,
-            tensor_parallel=config.tensor_parallel,
-            timeout_s=config.step_timeout_s,
-            interface=order.interface,
-        )
+        membership = Membership.of(order)
         ring = membership.join(rendezvous)
         return cls(make(config, ring), ring, membership)
 

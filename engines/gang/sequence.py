@@ -1,6 +1,7 @@
 """What the supervisor remembers of one request, and what a step makes of it; no clock, no I/O."""
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ from engines.api import (
     FinishReason,
     GenerateRequest,
     ProgressEvent,
+    ReadTimes,
     Sampling,
     TokenEvent,
     TokenLogprob,
@@ -32,6 +34,10 @@ from engines.gang.messages import (
 )
 
 SEEDS = 1 << 63
+
+REPLAY_TOKENS = 64
+"""Of an answer that goes on under another gang, in one step: they are computed a few rows at a
+time, as decode did, so these take about as long as a chunk of the prompt."""
 
 STEADY_TOKENS = 32
 """After so many tokens from one gang, the deaths of earlier ones no longer count. Not after one:
@@ -59,6 +65,8 @@ class Sequence:
     prompt's, `prefilled_tokens` those of what full attention reads, which is `num_to_prefill`
     tokens long: the prompt, or once that is chosen the shortlist. `chunk_limit` is set once a
     chunk was too large for the ranks' memory. `own_chunks` were begun for it by an earlier gang.
+    `read_stops` are where prefill steps have ended, whatever gang took them: another cut would
+    round otherwise in bfloat16, and the answer might go on otherwise.
     """
 
     id: int
@@ -81,6 +89,7 @@ class Sequence:
     num_to_prefill: int | None = None
     prefilled_tokens: int = 0
     decoding: bool = False
+    read_stops: list[int] = field(default_factory=list)
     chunk_limit: int | None = None
     last_step: int = 0
     deaths: int = 0
@@ -127,6 +136,7 @@ class Sequence:
         self.decoding = True
         self.num_replayed = 0
         self.started_s = leader.started_s
+        self.read_stops = list(leader.read_stops)
         self.read_tokens = self.reported_tokens = len(self.request.prompt_ids)
         return self.after_token(sampled, now_s)
 
@@ -148,11 +158,16 @@ class Sequence:
         """The step that reads on. `encode_tokens` bounds what one Encode takes on, all ranks."""
         if self.plan is not None and self.num_to_prefill is None:
             return self._next_encode(self.plan.chunks, step_id, encode_tokens)
-        if self.chunk_limit is not None:
-            chunk_tokens = min(chunk_tokens, self.chunk_limit)
-        stop = min(self.prefilled_tokens + chunk_tokens, self._prefill_end)
         start = self.prefilled_tokens
+        stop = self._read_stop(start, min(chunk_tokens, self.chunk_limit or chunk_tokens))
         return Prefill(step_id=step_id, sequence_id=self.id, start=start, stop=stop)
+
+    def _read_stop(self, start: int, chunk_tokens: int) -> int:
+        """No step reads of what was asked and of what has been said."""
+        if start >= self._num_read:
+            return min(start + min(chunk_tokens, REPLAY_TOKENS), self._prefill_end)
+        earlier = self.read_stops[bisect_right(self.read_stops, start) :]
+        return min(earlier[0] if earlier else start + chunk_tokens, self._num_read)
 
     def _next_encode(
         self, chunks: tuple[tuple[int, int], ...], step_id: int, encode_tokens: int
@@ -168,11 +183,14 @@ class Sequence:
         return Encode(step_id=step_id, sequence_id=self.id, first=first, last=last)
 
     @property
+    def _num_read(self) -> int:
+        """What full attention reads before the answer."""
+        prefilled = self.num_to_prefill
+        return len(self.request.prompt_ids) if prefilled is None else prefilled
+
+    @property
     def _prefill_end(self) -> int:
-        num_read = self.num_to_prefill
-        if num_read is None:
-            num_read = len(self.request.prompt_ids)
-        return num_read + self.num_replayed
+        return self._num_read + self.num_replayed
 
     def after_read(self, step: Prefill | Encode | Ask, done: StepDone, now_s: float) -> list[Event]:
         """Events that follow from a finished Prefill, Encode or Ask."""
@@ -182,7 +200,7 @@ class Sequence:
                 self._count_cached(step, done)
                 self.encoded_chunks = last
                 self.read_tokens = self.plan.chunks[last - 1][1]
-                return list(self._progress())
+                return list(self._progress(done))
             case Ask():
                 self._after_ask(done)
                 return []
@@ -203,12 +221,14 @@ class Sequence:
 
     def _after_prefill(self, stop: int, done: StepDone, now_s: float) -> list[Event]:
         self.prefilled_tokens = stop
+        if stop <= self._num_read and stop > (self.read_stops or [0])[-1]:
+            self.read_stops.append(stop)
         is_last = stop == self._prefill_end
         if self.plan is None:
             self.read_tokens = stop
         elif is_last:
             self.read_tokens = len(self.request.prompt_ids)
-        events: list[Event] = list(self._progress())
+        events: list[Event] = list(self._progress(done))
         if is_last:
             if self.attended and self.index == 0 and self.first_token_s is None:
                 events.append(self.attended)
@@ -234,13 +254,16 @@ class Sequence:
             events += self._finish(FinishReason.LENGTH, now_s)
         return events
 
-    def _progress(self) -> Iterator[Event]:
+    def _progress(self, step: StepDone) -> Iterator[Event]:
         """A resumed sequence reads its prompt again in silence up to where it was."""
         num_prompt = len(self.request.prompt_ids)
         done = min(self.read_tokens, num_prompt)
         if done > self.reported_tokens and self.index == 0:
             self.reported_tokens = done
-            yield ProgressEvent(done, num_prompt)
+            yield ProgressEvent(done, num_prompt, self._times(step))
+
+    def _times(self, step: StepDone) -> ReadTimes | None:
+        return ReadTimes(step.seconds, tuple(step.turns_s)) if self.request.is_sampled else None
 
     def _finish(self, reason: FinishReason, now_s: float) -> list[Event]:
         """The end of this answer, and of the request if it is the last."""

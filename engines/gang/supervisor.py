@@ -328,6 +328,7 @@ class Supervisor:
                 supervisor_port=port,
                 token=token,
                 rank=rank,
+                local_rank=rank,
                 epoch=self._epoch,
                 config=self._config,
                 log=self._parts.log,

@@ -40,7 +40,8 @@ class Share(NamedTuple):
 
 
 class CompiledPass:
-    """Every part must be a single row. Used for one step."""
+    """Every part must be a single row: of a sequence each, or consecutive rows of one, in order.
+    A row's result depends on no other row of the pass, to the last bit. Used for one step."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class CompiledPass:
         parts_NX = np.empty((0, x_TK.size), np.float32)
         for number in range(len(model.layers)):
             parts_NX = self.layer(number, x_TK, parts_NX, turn_2TD)
-        return self._logits(x_TK, parts_NX)
+        return self.output(x_TK, parts_NX)
 
     def turn(self, positions_T: Tensor) -> Floats:
         """Cosines and sines of RoPE for rows at these positions, [2, T, D]."""
@@ -141,7 +142,8 @@ class CompiledPass:
             mine_X, np.empty((self._group.size, mine_X.size), np.float32)
         )
 
-    def _logits(self, x_TK: Floats, parts_NX: Floats) -> Tensor:
+    def output(self, x_TK: Floats, parts_NX: Floats) -> Tensor:
+        """The logits of what the last layer left; see `logits`."""
         model, num_rows = self._model, len(x_TK)
         vocab_size = len(model.output_VK)
         step = -(-vocab_size // self._share.size)

@@ -18,8 +18,9 @@ from engines.local.ring_pass import RingPass
 
 NUM_TOKENS = 4
 TOLERANCE = 0.04
-"""Of the largest value that a layer adds. A layer rounds to bfloat16, 1/256 at most, some ten
-times; one that lacks a norm or a bias, or turns heads otherwise, is off by about all of it."""
+"""Of the largest value that a layer adds, and of the largest logit. A layer rounds to bfloat16,
+1/256 at most, some ten times; one that lacks a norm or a bias, or turns heads otherwise, is off by
+about all of it."""
 
 
 def agrees(module: nn.Module, compiled: CompiledLayers) -> bool:
@@ -33,11 +34,16 @@ def agrees(module: nn.Module, compiled: CompiledLayers) -> bool:
             listening = Listening()
             expected_TK = _by_module(layer, compiled, x_TK, listening) - x_TK.float()
             got_TK = _by_kernels(number, compiled, x_TK) - x_TK.float()
-            if (got_TK - expected_TK).abs().max() > TOLERANCE * expected_TK.abs().max():
+            if not _near(got_TK, expected_TK):
                 return False
             if listening.window != compiled.layers[number].window:
                 return False
-    return True
+        return _near(_output_by_kernel(compiled, x_TK), _output_by_module(module, x_TK))
+
+
+def _near(got: Tensor, expected: Tensor) -> bool:
+    """False for anything that is not a number."""
+    return bool((got - expected).abs().max() <= TOLERANCE * expected.abs().max())
 
 
 class Listening:
@@ -79,6 +85,20 @@ def _by_kernels(number: int, compiled: CompiledLayers, x_TK: Tensor) -> Tensor:
         rows.append(torch.from_numpy(row_1K + parts_1X))
         kv.commit(new)
     return torch.cat(rows)
+
+
+def _output_by_module(module: nn.Module, x_TK: Tensor) -> Tensor:
+    """Logits of the last row."""
+    norm, head = module.get_submodule("model.norm"), module.get_submodule("lm_head")
+    logits_V: Tensor = head(norm(x_TK[-1]))
+    return logits_V.float()
+
+
+def _output_by_kernel(compiled: CompiledLayers, x_TK: Tensor) -> Tensor:
+    kv = ShardedKv(rank=0, num_ranks=1, capacity=1)
+    one = CompiledPass(compiled, [SequenceRows(kv, ((Run(0, 1),),))], _alone(), _never)
+    row_1K = x_TK[-1:].float().numpy()
+    return one.output(row_1K, np.empty((0, row_1K.size), np.float32))[0]
 
 
 def _alone() -> RingGroup:

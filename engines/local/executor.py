@@ -29,6 +29,7 @@ from engines.gang.messages import (
 )
 from engines.gang.runner import StepTooLarge
 from engines.grammar import Grammars
+from engines.local.few_rows import MAX_ROWS
 from engines.local.grammar import allowed_V
 from engines.local.hierarchical.context import Context
 from engines.local.hierarchical.reader import HierarchicalReader
@@ -36,7 +37,7 @@ from engines.local.hook import AttentionPass
 from engines.local.loading import Decoder, load_model
 from engines.local.passes import Stop
 from engines.local.placement import deal, paged, positions_of, zigzag
-from engines.local.replicated import ReplicatedPass
+from engines.local.replicated import ReplicatedPass, SequenceRows
 from engines.local.ring import RingGroup, StepAborted
 from engines.local.ring_pass import RingPass
 from engines.local.sampling import Drawn, agree, draw
@@ -51,6 +52,7 @@ class Outcome:
     spans: tuple[Span, ...] = ()
     recall: float | None = None
     cached_tokens: int = 0
+    turns_s: tuple[float, ...] = ()
 
 
 class Executor:
@@ -70,7 +72,7 @@ class Executor:
     def load(cls, config: EngineConfig, group: RingGroup) -> "Executor":
         """Load the model and settle this process's threads. Raises EngineRefused."""
         torch.set_num_threads(config.threads_per_rank)
-        decoder = load_model(config.model_dir, config.dtype, group.heads)
+        decoder = load_model(config.model_dir, config.dtype, group.heads, group.device)
         decoder.quicken(config.threads_per_rank)
         return cls(config, group, decoder)
 
@@ -135,6 +137,7 @@ class Executor:
             spans=list(outcome.spans),
             recall=outcome.recall,
             cached_tokens=outcome.cached_tokens,
+            turns_s=list(outcome.turns_s),
         )
 
     def _run(self, step: Step, stop: Stop) -> Outcome:
@@ -180,6 +183,8 @@ class Executor:
                 f"cannot prefill [{step.start}, {step.stop}): {kv.stop} of "
                 f"{len(sequence.ids_T)} tokens are there"
             )
+        if step.start >= sequence.num_asked:
+            return self._replay(step, sequence, stop)
         size = self._group.size
         attending: AttentionPass
         if step.stop - step.start < 2 * size:
@@ -198,10 +203,31 @@ class Executor:
             sequence.ids_T[rows_T], rows_T, attending, [len(rows) - 1] if is_last else []
         )
         kv.commit(new)
+        turns_s = tuple(attending.turns_s) if isinstance(attending, RingPass) else ()
         if not is_last:
-            return Outcome()
+            return Outcome(turns_s=turns_s)
         sequence.first_logits = logits
-        return Outcome(sampled=self._sample([sequence], logits))
+        return Outcome(sampled=self._sample([sequence], logits), turns_s=turns_s)
+
+    def _replay(self, step: Prefill, sequence: OpenSequence, stop: Stop) -> Outcome:
+        """Read what has been said already, in the rows in which it was decoded: so not a rounding
+        is different, and the answer goes on as it would have."""
+        logits = torch.empty(0)
+        for first in range(step.start, step.stop, MAX_ROWS):
+            positions_T = torch.arange(first, min(first + MAX_ROWS, step.stop))
+            kv, parts = sequence.kv, list[SequenceRows]()
+            for position in positions_T.tolist():
+                new = paged(position, self._group.size)
+                parts.append(SequenceRows(kv, new))
+                kv = kv.ahead(new)
+            logits = self._decoder.decode(
+                sequence.ids_T[positions_T], positions_T, parts, self._group, stop
+            )
+            sequence.kv = kv
+        if step.stop < len(sequence.ids_T):
+            return Outcome()
+        sequence.first_logits = logits[-1:]
+        return Outcome(sampled=self._sample([sequence], logits[-1:]))
 
     def _fork(self, step: Fork, sequence: OpenSequence) -> Outcome:
         if sequence.first_logits is None:

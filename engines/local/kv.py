@@ -74,6 +74,13 @@ class ShardedKv:
         copied.shares, copied.stop, copied.store = self.shares, self.stop, self.store.copy()
         return copied
 
+    def ahead(self, new: Shares) -> "ShardedKv":
+        """As this will be after `commit(new)`, in the same memory."""
+        later = ShardedKv(rank=self.rank, num_ranks=len(self.shares), capacity=0)
+        later.shares, later.stop, later.store = self.shares, self.stop, self.store
+        later.commit(new)
+        return later
+
     @property
     def num_held(self) -> int:
         return num_tokens(self.shares[self.rank])

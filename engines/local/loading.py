@@ -4,6 +4,7 @@ Knows which architectures are proven by tests; does not know ranks or sequences.
 """
 
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
@@ -17,6 +18,7 @@ from engines.api import EngineRefused
 from engines.local.compiled_layers import CompiledLayers, layers_of
 from engines.local.compiled_pass import CompiledPass
 from engines.local.compiled_proof import agrees
+from engines.local.device import CPU
 from engines.local.few_rows import MAX_ROWS, quicken
 from engines.local.hook import ATTENTION_NAME, AttentionPass, register
 from engines.local.mesh import HeadGroup
@@ -24,6 +26,8 @@ from engines.local.passes import Stop
 from engines.local.replicated import ReplicatedPass, SequenceRows
 from engines.local.ring import RingGroup
 from engines.local.sharding import refuse_uneven_heads, share_out
+
+logger = logging.getLogger(__name__)
 
 PROVEN = frozenset(
     ("llama", "qwen2", "qwen3", "smollm3", "mistral", "phi3", "gemma3_text", "gpt_oss")
@@ -79,11 +83,15 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 class Decoder:
     """A loaded causal language model, called with rows rather than batches.
 
-    `window_tokens` is the length that the model was trained for.
+    Ids and positions come from the CPU; logits stay on the model's `device`. `window_tokens` is
+    the length that the model was trained for.
     """
 
-    def __init__(self, module: nn.Module, config: PretrainedConfig) -> None:
+    def __init__(
+        self, module: nn.Module, config: PretrainedConfig, device: torch.device = CPU
+    ) -> None:
         self._module = module
+        self._device = device
         self._compiled: CompiledLayers | None = None
         self.vocab_size: int = config.vocab_size
         self.window_tokens: int = config.max_position_embeddings
@@ -101,12 +109,18 @@ class Decoder:
 
     def quicken(self, num_threads: int) -> None:
         """Let few rows run through compiled kernels: whole layers where that is proven, else the
-        modules that have one."""
+        modules that have one. On a GPU there is nothing to gain by these."""
+        if self._device.type != "cpu":
+            return
         compiled = layers_of(self._module)
         if compiled is not None and agrees(self._module, compiled):
             self._compiled = compiled
-        else:
-            quicken(self._module, num_threads=num_threads)
+            logger.info("decode runs compiled layers", extra={"layers": len(compiled.layers)})
+            return
+        if compiled is not None:
+            logger.warning("compiled layers differ from this model's own, which are used instead")
+        num_quick = quicken(self._module, num_threads=num_threads)
+        logger.info("decode runs the model's modules", extra={"compiled_modules": num_quick})
 
     def decode(
         self,
@@ -133,20 +147,23 @@ class Decoder:
         Raises what `attending` raises.
         """
         logits: Tensor = self._module(
-            input_ids=ids_T.long()[None],
-            position_ids=positions_T[None],
+            input_ids=ids_T.long()[None].to(self._device),
+            position_ids=positions_T[None].to(self._device),
             use_cache=False,
-            logits_to_keep=torch.tensor(keep, dtype=torch.long),
+            logits_to_keep=torch.tensor(keep, dtype=torch.long, device=self._device),
             attending=attending,
         ).logits[0]
         return logits
 
 
-def load_model(model_dir: Path, dtype: str, heads: HeadGroup | None = None) -> Decoder:
+def load_model(
+    model_dir: Path, dtype: str, heads: HeadGroup | None = None, device: torch.device = CPU
+) -> Decoder:
     """The model in `model_dir`, ready for inference; with `heads` this process's share of it.
 
     Safetensors stay mapped from the file where the dtype is the file's own, so ranks on one host
-    share their pages; a share is a copy. Raises EngineRefused with the reason.
+    share their pages; a share is a copy, and so is what goes to a GPU. Raises EngineRefused with
+    the reason.
     """
     config = refuse_unproven(model_dir)
     if heads is not None:
@@ -161,8 +178,9 @@ def load_model(model_dir: Path, dtype: str, heads: HeadGroup | None = None) -> D
     )
     module.train(False)
     if heads is not None:
-        share_out(module, heads)
-    return Decoder(module, module.config)
+        share_out(module, heads)  # first, so that no GPU need hold the whole model
+    nn.Module.to(module, device)
+    return Decoder(module, module.config, device)
 
 
 def refuse_unproven(model_dir: Path) -> Mapping[str, object]:

@@ -51,6 +51,7 @@ class HeadGroup:
 
     def __init__(self, mesh: DeviceMesh) -> None:
         self.mesh = mesh
+        self.rank: int = mesh.get_local_rank()
         self.size = mesh.size()
         self._group = mesh.get_group()
 

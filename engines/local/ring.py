@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from engines.local.device import CPU, backend_of
 from engines.local.direct import DirectLinks
 from engines.local.kernels.bf16 import Floats
 from engines.local.mesh import HEADS_AXIS, RING_AXIS, HeadGroup, MeshPlace, build_mesh
@@ -44,7 +45,8 @@ class RingGroup:
     """`size` ranks in a ring, this one at the place `rank`. A ring of one sends nothing.
 
     With `heads` every place is shared by several processes that have the heads of a layer among
-    them: as many rings run side by side, and `world_rank` tells the processes apart.
+    them: as many rings run side by side, and `world_rank` tells the processes apart. `device` is
+    where this rank's keys and queries are.
     """
 
     def __init__(
@@ -54,15 +56,16 @@ class RingGroup:
         rank: int,
         size: int,
         heads: HeadGroup | None = None,
-        world_rank: int | None = None,
         links: DirectLinks | None = None,
+        device: torch.device = CPU,
     ) -> None:
         if size > 1 and group is None:
             raise ValueError("several ranks need a process group")
         self.rank = rank
         self.size = size
         self.heads = heads
-        self.world_rank = rank if world_rank is None else world_rank
+        self.world_rank = rank if heads is None else rank * heads.size + heads.rank
+        self.device = device
         self._group = group
         self._links = links
 
@@ -74,16 +77,16 @@ class RingGroup:
         rank: int,
         size: int,
         timeout_s: float,
-        backend: str = "gloo",
         interface: str = LOOPBACK,
+        device: torch.device = CPU,
     ) -> "RingGroup":
         """Join the default process group. Blocks until all ranks are there or `timeout_s`."""
         if size == 1:
-            return cls(None, rank=rank, size=size)
-        # Without a name gloo resolves the host's own and may listen to the world.
-        os.environ["GLOO_SOCKET_IFNAME"] = interface
+            return cls(None, rank=rank, size=size, device=device)
+        # Without a name gloo and NCCL resolve the host's own and may listen to the world.
+        os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
         dist.init_process_group(
-            backend,
+            backend_of(device),
             init_method=init_method,
             rank=rank,
             world_size=size,
@@ -92,9 +95,9 @@ class RingGroup:
         links = None
         if interface == LOOPBACK:
             links = DirectLinks.connect(_gathered_int, rank=rank, timeout_s=timeout_s)
-        return cls(dist.group.WORLD, rank=rank, size=size, links=links)
+        return cls(dist.group.WORLD, rank=rank, size=size, links=links, device=device)
 
-    def shared(self, tensor_parallel: int, device_type: str = "cpu") -> "RingGroup":
+    def shared(self, tensor_parallel: int) -> "RingGroup":
         """The same processes with `tensor_parallel` of them at each place of the ring.
 
         To be called once, on all ranks, on what `connect` returned. Raises ValueError if the
@@ -103,13 +106,13 @@ class RingGroup:
         place = MeshPlace(rank=self.rank, size=self.size, tensor_parallel=tensor_parallel)
         if tensor_parallel == 1:
             return self
-        mesh = build_mesh(place, device_type)
+        mesh = build_mesh(place, self.device.type)
         return RingGroup(
             mesh.get_group(RING_AXIS),
             rank=place.ring_rank,
             size=place.ring_size,
             heads=HeadGroup(mesh[HEADS_AXIS]),
-            world_rank=place.rank,
+            device=self.device,
         )
 
     def hang_up(self) -> None:

@@ -5,6 +5,7 @@ Knows runs, tiles and the ring; does not know models, sampling or sequences.
 Shapes: H query heads, G key heads, T rows, S stored keys, D head dim. Suffix order is dim order.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -44,6 +45,8 @@ class RingPass:
         self._rule = rule
         self._num_new = sum(num_tokens(runs) for runs in new)
         self._plans: dict[tuple[int, int, int | None], tuple[Tile, ...]] = {}
+        self.turns_s = [0.0] * group.size if group.size > 1 else []
+        """Seconds of each turn, summed over layers, waiting included; on a GPU, of the host."""
 
     def attend(self, call: LayerCall) -> tuple[Tensor, Tensor]:
         kv, rank = self._kv, self._group.rank
@@ -83,6 +86,13 @@ class RingPass:
     def _travelling(self, source: int, window: int | None) -> tuple[Piece, ...]:
         return pieces_from(self._keys[source], self._first_seen(window))
 
+    def _timed(self, turn: int, began_s: float) -> float:
+        """Count the time since `began_s` for this turn; now."""
+        now_s = time.perf_counter()
+        if self.turns_s:
+            self.turns_s[turn] += now_s - began_s
+        return now_s
+
     # Keys and values travel.
 
     def _pass_keys(self, call: LayerCall, k_GSD: Tensor, v_GSD: Tensor) -> Accumulator:
@@ -91,7 +101,7 @@ class RingPass:
         buffer = k_GSD
         if size > 1:
             buffer = _packed_keys(k_GSD, v_GSD, self._travelling(rank, call.window), stopped)
-        total = Accumulator.like(call.q_HTD)
+        total, began_s = Accumulator.like(call.q_HTD), time.perf_counter()
         for turn in range(size):
             source = (rank - turn) % size
             arriving = None
@@ -102,6 +112,7 @@ class RingPass:
                 buffer, flag = _opened(arriving)
                 k_GSD, v_GSD = buffer[:-1].view(2, k_GSD.shape[0], -1, k_GSD.shape[2])
                 stopped |= flag
+            began_s = self._timed(turn, began_s)
         if stopped:
             raise StepAborted
         return total
@@ -118,6 +129,7 @@ class RingPass:
         stopped = self._stop()
         buffer = torch.cat([call.q_HTD.reshape(-1), call.q_HTD.new_tensor([float(stopped)])])
         total, returning = Accumulator.like(call.q_HTD), list[Arriving]()
+        began_s = time.perf_counter()
         for turn in range(size):
             source = (rank - turn) % size
             arriving = None
@@ -135,9 +147,11 @@ class RingPass:
             if arriving is not None:
                 buffer, flag = _opened(arriving)
                 stopped |= flag
+            began_s = self._timed(turn, began_s)
         for home in returning:
             part = _results_of(home.wait(), call.q_HTD)
             total.add(part.out_HTD, part.lse_HT)
+        self._timed(size - 1, began_s)
         if stopped:
             raise StepAborted
         return total

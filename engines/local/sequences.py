@@ -65,6 +65,11 @@ class OpenSequence:
         """Where in the text the next sampled token stands."""
         return self.num_prompt + len(self.generated)
 
+    @property
+    def num_asked(self) -> int:
+        """Tokens that full attention reads before the answer."""
+        return len(self.ids_T) - (len(self.text_T) - self.num_prompt)
+
     def rows(self, new: Shares) -> SequenceRows:
         """The part of a replicated pass that puts `new` rows at the end of this sequence."""
         return SequenceRows(self.kv, new)

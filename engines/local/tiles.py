@@ -15,6 +15,8 @@ from engines.local.few_rows_attention import attend_few_rows, suits_few_rows
 from engines.local.kernels.merge import merge
 from engines.local.placement import Rule, Tile
 
+FLASH_MAX_HEAD_DIM = 256
+
 Kernel = Callable[[Tensor, Tensor, Tensor, bool, Tensor | None, float], tuple[Tensor, Tensor]]
 """(q_BHTD, k_BGSD, v_BGSD, causal, bias_TS, scale) -> (out_BHTD, lse_BHT). No input is empty."""
 
@@ -170,18 +172,12 @@ def _flash_kernel(
     bias_TS: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """GPU only, half precision; not run by the CPU suite. Takes no bias and no grouped heads."""
-    if bias_TS is not None:
+    """GPU only, half precision; the CPU suite knows its signature only. Grouped heads are its own
+    (FlashAttention's `mha_fwd`); it takes no bias and no heads of more than 256."""
+    if bias_TS is not None or q_BHTD.shape[3] > FLASH_MAX_HEAD_DIM:
         return _efficient_kernel(q_BHTD, k_BGSD, v_BGSD, causal, bias_TS, scale)
-    repeats = q_BHTD.shape[1] // k_BGSD.shape[1]
     out = torch.ops.aten._scaled_dot_product_flash_attention(
-        q_BHTD,
-        k_BGSD.repeat_interleave(repeats, 1),
-        v_BGSD.repeat_interleave(repeats, 1),
-        0.0,
-        causal,
-        False,
-        scale=scale,
+        q_BHTD, k_BGSD, v_BGSD, 0.0, causal, False, scale=scale
     )
     return out[0], out[1]
 
@@ -194,7 +190,8 @@ def _efficient_kernel(
     bias_TS: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """GPU only; not run by the CPU suite. Its lse is padded to a multiple of 32 rows."""
+    """GPU only; the CPU suite knows its signature only. Its lse is padded to a multiple of 32
+    rows, its bias must lie in rows of a multiple of 8, and it takes no grouped heads."""
     num_heads, num_rows = q_BHTD.shape[1:3]
     repeats = num_heads // k_BGSD.shape[1]
     bias = None

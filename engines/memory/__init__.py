@@ -1,6 +1,8 @@
 """Bytes of a model, its ranks and their KV, from config.json alone; touches no tensor."""
 
+from engines.memory.gpus import free_gpu_bytes
 from engines.memory.kv import kv_bytes_per_token
+from engines.memory.planning import gpu_kv_budget_tokens
 from engines.memory.quantization import Quantization
 from engines.memory.ranks import (
     FORKER_BYTES,
@@ -29,6 +31,8 @@ __all__ = [
     "RankNeed",
     "activation_bytes",
     "fits",
+    "free_gpu_bytes",
+    "gpu_kv_budget_tokens",
     "kv_budget_tokens",
     "kv_bytes_per_token",
     "memory_need",

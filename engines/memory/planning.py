@@ -3,10 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from engines.api import TooLittleMemory
+from engines.config import EngineConfig
 from engines.memory.devices import Device, larger_than
 from engines.memory.kv import kv_bytes_per_token
 from engines.memory.ranks import (
     FORKER_BYTES,
+    KV_SHARE,
+    USEFUL_KV_TOKENS,
     Layout,
     activation_bytes,
     is_mapped,
@@ -110,6 +114,35 @@ def largest_context(wish: Wish, ring: int) -> int:
     return low * CONTEXT_STEP
 
 
+def gpu_kv_budget_tokens(shape: ModelShape, config: EngineConfig, free_bytes: int) -> int:
+    """Tokens of KV that a gang may hold over all its ranks, each on a GPU with so much free.
+
+    Raises TooLittleMemory as `kv_budget_tokens` does.
+    """
+    per_token = kv_bytes_per_token(shape, config.dtype)
+    wish = Wish(
+        shape=shape,
+        device=Device(name="gpu", num_bytes=free_bytes, rows=Layout.of(config).rows),
+        context_tokens=1 + config.ranks * free_bytes // per_token,
+        dtype=config.dtype,
+        kv_dtype=config.dtype,
+        tp=config.tensor_parallel,
+    )
+    if config.kv_budget_bytes is not None:
+        least = asked = config.kv_budget_bytes // per_token
+    else:
+        least = min(USEFUL_KV_TOKENS, shape.window_tokens)
+        asked = max(least, int(largest_context(wish, config.ring_size) * KV_SHARE))
+    if not does_fit(replace(wish, context_tokens=asked), config.ring_size):
+        needed = need_of(replace(wish, context_tokens=least), config.ring_size).total
+        raise TooLittleMemory(
+            model=f"{config.model_name}, on each GPU,",
+            needed_bytes=needed,
+            available_bytes=free_bytes,
+        )
+    return asked
+
+
 def alternatives(wish: Wish, ring: int) -> list[Alternative]:
     """What would fit where `wish` on this ring does not, the smallest change first: a shorter
     context, narrower KV, more of the same GPU, and the next larger one that takes fewer."""
@@ -179,7 +212,8 @@ def _layout(wish: Wish, ring: int) -> Layout:
 def _gpu_need(wish: Wish, ring: int) -> Need:
     layout = _layout(wish, ring)
     kv = -(-wish.kv_bytes // (ring * wish.tp))
-    # The GPU kernels of `engines.local.tiles` copy the keys and values of the layer at hand.
+    # The GPU kernel for masked and float32 tiles (`engines.local.tiles`) is handed a copy of the
+    # layer's keys and values; FlashAttention takes them as they lie.
     layer_copy = kv // wish.shape.num_layers
     return Need(
         weights=model_bytes(wish.shape, wish.dtype, wish.tp),

@@ -45,7 +45,8 @@ class LineState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchFault:
-    """Why a batch failed before any line ran. `line` counts from 1."""
+    """Why a batch failed before any line ran, or ended without anybody's asking. `line` counts
+    from 1."""
 
     code: str
     message: str
@@ -169,6 +170,7 @@ class BatchStore(Protocol):
         lease: Lease,
         status: BatchStatus,
         *,
+        errors: Sequence[BatchFault] = (),
         output_file_id: str | None,
         error_file_id: str | None,
         now: int,

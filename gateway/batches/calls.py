@@ -1,11 +1,13 @@
 """Requests to the gateway's own app from inside its process, in the name of who made a batch."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Message, Scope
 
 from gateway.tenancy.api import Caller
+from gateway.tenancy.keys import IssuedKeys
 
 CALLER = "ringway.caller"
 """Where such a request says in the ASGI scope who asks; no request from outside can write there."""
@@ -19,8 +21,21 @@ class CallAnswer:
 
 
 class InProcess:
-    def __init__(self, app: ASGIApp) -> None:
+    """`clock` is Unix seconds. Configured keys, and none at all, have no id and no end."""
+
+    def __init__(
+        self, app: ASGIApp, issued: IssuedKeys | None, *, clock: Callable[[], float]
+    ) -> None:
         self._app = app
+        self._issued = issued
+        self._clock = clock
+
+    async def may_ask(self, caller: Caller) -> bool:
+        """Whether the caller's key is still good. Raises TransientError."""
+        if self._issued is None or not caller.key_id:
+            return True
+        key = await self._issued.get(caller.key_id)
+        return key is not None and key.is_valid_at(self._clock())
 
     async def post(self, path: str, body: bytes, caller: Caller) -> CallAnswer:
         """Cancelling it is what a client does that leaves."""

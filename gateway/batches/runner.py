@@ -39,8 +39,17 @@ UNCACHED = ("/v1/embeddings",)
 """Endpoints whose bodies have no prompt cache and no tier."""
 
 
-class Post(Protocol):
-    async def __call__(self, path: str, body: bytes, caller: Caller) -> CallAnswer: ...
+KEY_ENDED = "The API key that made this batch was revoked or has expired."
+
+
+class Calls(Protocol):
+    """How lines are asked."""
+
+    async def may_ask(self, caller: Caller) -> bool:
+        """Whether who made a batch still may. Raises TransientError."""
+        ...
+
+    async def post(self, path: str, body: bytes, caller: Caller) -> CallAnswer: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,12 +88,16 @@ class LeaseLost(Exception):
 
 
 class Halted(Exception):
-    """No further line is to run; those without an outcome get this one."""
+    """No further line is to run; those without an outcome get this one. What nobody asked for is
+    told of the batch too: `faults`."""
 
-    def __init__(self, ending: BatchStatus, code: str, message: str) -> None:
+    def __init__(
+        self, ending: BatchStatus, code: str, message: str, faults: Sequence[BatchFault] = ()
+    ) -> None:
         super().__init__(message)
         self.ending = ending
         self.code = code
+        self.faults = faults
 
 
 class BatchRunner:
@@ -92,7 +105,7 @@ class BatchRunner:
         self,
         store: BatchStore,
         library: Library,
-        post: Post,
+        calls: Calls,
         config: RunnerConfig | None = None,
         *,
         clock: Callable[[], float],
@@ -100,7 +113,7 @@ class BatchRunner:
     ) -> None:
         self._store = store
         self._library = library
-        self._post = post
+        self._calls = calls
         self._config = config or RunnerConfig()
         self._clock = clock
         self._new_id = new_id
@@ -180,6 +193,7 @@ class BatchRunner:
                 raise LeaseLost("the lease is another's")
             if status is BatchStatus.CANCELLING:
                 raise Halted(BatchStatus.CANCELLED, "batch_cancelled", "The batch was cancelled.")
+            await self._refuse_keyless(work.batch)
             await asyncio.sleep(self._config.poll_s)
 
     def _refuse_expired(self, batch: Batch) -> None:
@@ -189,6 +203,13 @@ class BatchRunner:
                 "batch_expired",
                 "This request was not run before the batch's completion window ended.",
             )
+
+    async def _refuse_keyless(self, batch: Batch) -> None:
+        """A batch has what its key grants, and that is nothing once the key is gone."""
+        if not await self._calls.may_ask(batch.caller):
+            code = "invalid_api_key"
+            fault = BatchFault(code=code, message=KEY_ENDED)
+            raise Halted(BatchStatus.CANCELLED, code, KEY_ENDED, [fault])
 
     async def _line(self, work: Work, line: BatchLine) -> None:
         async with self._room:
@@ -201,7 +222,7 @@ class BatchRunner:
     async def _asked(self, batch: Batch, body: bytes) -> CallAnswer:
         config, tries = self._config, 0
         while True:
-            answer = await self._post(batch.endpoint, body, batch.caller)
+            answer = await self._calls.post(batch.endpoint, body, batch.caller)
             tries += 1
             if tries >= config.attempts or not _may_pass(answer):
                 return answer
@@ -239,6 +260,7 @@ class BatchRunner:
         has_ended = await store.end(
             lease,
             ending.ending,
+            errors=ending.faults,
             output_file_id=output_id,
             error_file_id=error_id,
             now=self._now(),

@@ -239,11 +239,13 @@ class SqlBatches:
         lease: Lease,
         status: BatchStatus,
         *,
+        errors: Sequence[BatchFault] = (),
         output_file_id: str | None,
         error_file_id: str | None,
         now: int,
     ) -> bool:
         files = {
+            batches.c.errors: _text(errors),
             batches.c.output_file_id: output_file_id,
             batches.c.error_file_id: error_file_id,
             batches.c.lease_until: None,

@@ -22,7 +22,7 @@ async def running_batches(
     runner = BatchRunner(
         parts.batches,
         parts.library,
-        InProcess(app).post,
+        InProcess(app, parts.issued, clock=parts.clock),
         config,
         clock=parts.clock,
         new_id=parts.new_id,

@@ -16,7 +16,7 @@ answer = client.chat.completions.create(
         {{"type": "file", "file": {{"file_id": file.id}}}},
         {{"type": "text", "text": "When does the contract end?"}},
     ]}}],
-    extra_body={{"fidelity": "retrieval"}},  # or hierarchical, full, auto
+    max_tokens=100, temperature=0, extra_body={{"fidelity": "retrieval"}},  # or hierarchical, full
 )
 print(answer.choices[0].message.content, answer.ringway["citations"])"""
 

@@ -54,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
         evidence=min_evidence(result.evidence, args.min_accuracy),
         num_judged=len(result.evidence),
         unit="units" if prices else "s",
+        notes=result.notes,
     )
     print(as_text(told))
     return 1 if advice.vague else 0

@@ -3,22 +3,19 @@
 import argparse
 import asyncio
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from engines.api import EngineError, ModelMissing
-from engines.config import EngineConfig
 from engines.gang.launcher import RankDoor
-from engines.memory import kv_budget_tokens
 from engines.models.catalog import Model, resolve_model
 from engines.models.folder import read_folder
 from gateway.cli import hosting
+from gateway.cli.engine_arguments import add_model_arguments, engine_config
 from gateway.cli.main import Refusal
 
 DRAIN_S = 2.0
 TOKEN_VARIABLE = "RINGWAY_RANK_TOKEN"
-UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,18 +34,6 @@ def add_token_argument(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help=f"the secret that ranks and supervisor share (default: ${TOKEN_VARIABLE})",
     )
-
-
-def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `ringway up` takes as well and hands on."""
-    parser.add_argument(
-        "--model", help="a Hugging Face folder, hub id or GGUF file (default: SmolLM2-135M)"
-    )
-    parser.add_argument("--model-name", help="the name to serve it under")
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--threads", type=int, help="per rank (default: cores / ranks)")
-    parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto")
-    parser.add_argument("--kv-budget", help="KV of all sequences, such as 4GiB (default: spare)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -105,56 +90,12 @@ def resolve(args: argparse.Namespace) -> Model:
     return Model(args.model_name, model.folder) if args.model_name else model
 
 
-def engine_config(args: argparse.Namespace, model: Model) -> EngineConfig:
-    """Raises ValueError for sizes that cannot be."""
-    if args.ranks < 1:
-        raise ValueError("--ranks must be at least 1")
-    threads = args.threads or max(1, (os.cpu_count() or 1) // args.ranks)
-    return EngineConfig(
-        model_dir=model.folder,
-        model_name=model.name,
-        ranks=args.ranks,
-        threads_per_rank=threads,
-        dtype=best_dtype() if args.dtype == "auto" else args.dtype,
-        kv_budget_bytes=None if args.kv_budget is None else num_bytes(args.kv_budget),
-    )
-
-
-def best_dtype() -> str:
-    """bfloat16 where the processor multiplies it (1.8 times as fast here), else float32."""
-    flags = Path("/proc/cpuinfo")
-    text = flags.read_text() if flags.is_file() else ""
-    return "bfloat16" if re.search(r"\b(avx512_bf16|amx_bf16)\b", text) else "float32"
-
-
-def num_bytes(text: str) -> int:
-    """ "4GiB" in bytes. Raises ValueError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]iB|)", text)
-    if match is None:
-        raise ValueError(f"{text!r} is no size; write bytes, or a number and KiB, MiB, GiB or TiB")
-    return int(float(match[1]) * UNITS[match[2]])
-
-
-def arguments_for(args: argparse.Namespace, model: Model) -> list[str]:
-    """The same engine, in another process. The model is resolved already."""
-    given = {
-        "--model": model.folder,
-        "--model-name": model.name,
-        "--ranks": args.ranks,
-        "--threads": args.threads,
-        "--dtype": args.dtype,
-        "--kv-budget": args.kv_budget,
-    }
-    typed = {name: str(value) for name, value in given.items() if value is not None}
-    return [part for pair in typed.items() for part in pair]
-
-
 def refuse_unfit(args: argparse.Namespace, model: Model) -> None:
     """Raises Refusal for sizes that cannot be, and with the numbers when memory is too small."""
-    from engines.wiring import available_bytes
+    from engines.wiring import local_kv_budget
 
     try:
         config = engine_config(args, model)
-        kv_budget_tokens(read_folder(config.model_dir).shape, config, available_bytes())
+        local_kv_budget(config, read_folder(config.model_dir))
     except (ValueError, EngineError) as error:
         raise Refusal(str(error)) from error

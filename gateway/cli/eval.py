@@ -3,37 +3,60 @@
 import argparse
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from gateway.cli.main import Refusal
 from gateway.cli.plan import num_tokens
-from gateway.evaluation.client import CountRefused, EvalClient
+from gateway.cli.preflight import sentence
+from gateway.evaluation.client import CountRefused, EvalClient, first_model
 from gateway.evaluation.haystack import Haystack, read_haystack, synthetic_haystack
 from gateway.evaluation.journal import Journal, Record
-from gateway.evaluation.needles import Task
-from gateway.evaluation.plan import BASELINES, ROUTES, Arm, EvalPlan, EvaluationError
+from gateway.evaluation.needles import EDITION, Task
+from gateway.evaluation.plan import (
+    BASELINES,
+    ROUTES,
+    Arm,
+    EvalPlan,
+    EvaluationError,
+    SampleKey,
+)
 from gateway.evaluation.prompts import PromptBuilder
-from gateway.evaluation.report import report, tokens
+from gateway.evaluation.report import report
 from gateway.evaluation.results import REPORT_NAME, RESULT_NAME, Result, summarize
 from gateway.evaluation.runner import Runner
+from gateway.evaluation.tables import tokens
 
 N = TypeVar("N", bound=str)
 
-DEFAULT_URL = "http://127.0.0.1:8000/v1"
+DEFAULT_URL = "http://127.0.0.1:8080/v1"
+"""Of `ringway up`."""
 LEAST_SYNTH_TOKENS = 4096
 TRIES, FALLBACK_TRIES = 6, 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--base-url", default=os.environ.get("RINGWAY_BASE_URL", DEFAULT_URL))
-    parser.add_argument("--model", required=True, help="as the server names it")
+    parser.add_argument(
+        "--base-url",
+        default=os.environ.get("RINGWAY_BASE_URL", DEFAULT_URL),
+        help="of any OpenAI-compatible server (default: RINGWAY_BASE_URL, or `ringway up`'s)",
+    )
+    parser.add_argument("--model", help="(default: the first one that the server lists)")
     parser.add_argument("--api-key", default="none", help="sent as the bearer token")
     parser.add_argument("--lengths", default="2K,8K", help="prompt tokens, such as 2K,8K,32K")
     parser.add_argument("--depths", type=int, default=5, help="places from start to end")
@@ -69,21 +92,35 @@ def run(args: argparse.Namespace) -> int:
         if args.concurrency < 1:
             raise ValueError("--concurrency must be at least 1")
         haystack = haystack_of(args)
+        if args.model is None:
+            args.model = asyncio.run(first_model(args.base_url, args.api_key))
         plan = plan_of(args, haystack)
-    except ValueError as error:
-        raise Refusal(str(error)) from error
-    console = Console(stderr=True, highlight=False)
-    try:
         with Journal.opened(args.out, plan, resume=args.resume) as journal:
-            try:
-                asyncio.run(evaluate(args, plan, haystack, journal, console))
-            except KeyboardInterrupt:
-                done = len(journal.records)
-                print(f"\nstopped at {done} of {plan.num_records}; --resume goes on from there")
-                return 130
-            result = summarize(plan, journal.records, notes_of(plan, haystack))
-    except (EvaluationError, CountRefused, OSError) as error:
-        raise Refusal(str(error)) from error
+            return evaluated(args, plan, haystack, journal)
+    except (ValueError, EvaluationError, CountRefused, OSError) as error:
+        raise Refusal(sentence(error)) from error
+
+
+def evaluated(
+    args: argparse.Namespace, plan: EvalPlan, haystack: Haystack, journal: Journal
+) -> int:
+    """However it ends, what was answered so far is in the result and on the page."""
+    notes = notes_of(plan, haystack)
+    try:
+        asyncio.run(evaluate(args, plan, haystack, journal, Console(stderr=True, highlight=False)))
+    except (KeyboardInterrupt, EvaluationError, CountRefused) as error:
+        done = len(journal.records)
+        if done:
+            notes.append(f"Stopped at {done:,} of {plan.num_records:,} answers.")
+            write(args.out, summarize(plan, journal.records, notes))
+        going_on = f"{done} of {plan.num_records} are kept; the same with --resume goes on"
+        if isinstance(error, KeyboardInterrupt):
+            print(f"stopped: {going_on}", file=sys.stderr)
+            return 130
+        if done:
+            raise EvaluationError(f"{error}\n{going_on}") from error
+        raise
+    result = summarize(plan, journal.records, notes)
     write(args.out, result)
     print(told(args.out, result))
     return 1 if any(cell.failed for cell in result.cells) else 0
@@ -116,6 +153,7 @@ def plan_of(args: argparse.Namespace, haystack: Haystack) -> EvalPlan:
         read_tokens=num_tokens(args.read_budget) if args.read_budget else None,
         haystack=haystack.name,
         haystack_digest=haystack.digest,
+        edition=EDITION,
     )
 
 
@@ -158,17 +196,40 @@ async def evaluate(
             tries=TRIES if client.counts_itself else FALLBACK_TRIES,
         )
         if not client.counts_itself:
-            print("no /v1/tokenize here: lengths are counted by answers of one token, slowly")
-        with progress(plan, console) as on_record:
+            console.print(
+                "no /v1/tokenize here: lengths are counted by answers of one token, slowly"
+            )
+        with progress(plan, console) as bar:
             runner = Runner(
-                plan=plan, client=client, builder=builder, journal=journal, on_record=on_record
+                plan=plan,
+                client=client,
+                builder=builder,
+                journal=journal,
+                on_record=bar.on_record,
+                on_asking=bar.on_asking,
             )
             await runner.run(args.concurrency)
 
 
-@contextmanager
-def progress(plan: EvalPlan, console: Console) -> Iterator[Callable[[Record], None]]:
+@dataclass(slots=True)
+class Bar:
     """A long prompt moves the bar further than a short one, so that the time left is honest."""
+
+    progress: Progress
+    task: TaskID
+    done: int = 0
+
+    def on_asking(self, key: SampleKey, arm: Arm) -> None:
+        label = f"{key.task} {tokens(key.length)} {arm}"
+        self.progress.update(self.task, description=label)
+
+    def on_record(self, record: Record) -> None:
+        self.done += 1
+        self.progress.update(self.task, advance=record.length, done=self.done)
+
+
+@contextmanager
+def progress(plan: EvalPlan, console: Console) -> Iterator[Bar]:
     per_length = plan.num_records // len(plan.lengths)
     columns = (
         TextColumn("{task.description}"),
@@ -179,18 +240,9 @@ def progress(plan: EvalPlan, console: Console) -> Iterator[Callable[[Record], No
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(
-            "asking", total=per_length * sum(plan.lengths), done=0, of=plan.num_records
-        )
-        done = 0
-
-        def on_record(record: Record) -> None:
-            nonlocal done
-            done += 1
-            label = f"{record.task} {tokens(record.length)} {record.arm}"
-            bar.update(task, advance=record.length, done=done, description=label)
-
-        yield on_record
+        total = per_length * sum(plan.lengths)
+        task = bar.add_task("counting", total=total, done=0, of=plan.num_records)
+        yield Bar(bar, task)
 
 
 def notes_of(plan: EvalPlan, haystack: Haystack) -> list[str]:

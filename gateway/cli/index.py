@@ -44,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
     columns = (TextColumn("chunks"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     try:
         settings = settings_from(os.environ, data_dir=args.data_dir)
+        if not settings.data_dir.is_dir():
+            raise Refusal(f"{settings.data_dir} is no data folder, so it holds no index")
         with Progress(*columns) as bar:
             task = bar.add_task("chunks", total=None)
             report = asyncio.run(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gateway.cli import hosting
 from gateway.cli.main import Refusal
+from gateway.cli.preflight import make_data_dir
 
 if TYPE_CHECKING:
     from ingest.settings import IngestSettings
@@ -35,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
 
     async def work() -> None:
         settings = settings_from(os.environ, data_dir=args.data_dir)
+        make_data_dir(settings.data_dir)
         serve = hosting.hosting(args, drain_s=DRAIN_S)
         await serve_ingest(settings, await with_events(args.sqs_queue_url, settings, serve))
 

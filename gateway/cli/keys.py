@@ -15,6 +15,7 @@ from rich.table import Table
 
 from gateway.api import Fidelity
 from gateway.cli.main import Refusal
+from gateway.cli.preflight import make_data_dir
 from gateway.cli.serve import environment
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ async def _run(args: argparse.Namespace, settings: "GatewaySettings") -> int:
     from gateway.tenancy.keys import KeyBook
     from gateway.tenancy.wiring import open_tables
 
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    make_data_dir(settings.data_dir)
     database = await open_tables(settings)
     try:
         deed = {"create": _create, "list": _list, "revoke": _revoke}[args.deed]

@@ -39,9 +39,15 @@ class Refusal(Exception):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    try:
+        return run(list(sys.argv[1:] if argv is None else argv))
+    except KeyboardInterrupt:
+        return 130
+
+
+def run(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="ringway", description=PRODUCT)
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    arguments = list(sys.argv[1:] if argv is None else argv)
     for name, summary in COMMANDS.items():
         subparser = subparsers.add_parser(name, help=summary, description=summary)
         if name in arguments[:1]:  # the others' modules need not be imported
@@ -52,8 +58,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Refusal as refusal:
         print(f"ringway {args.command}: {refusal}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return 130
 
 
 def load(name: str) -> Command:

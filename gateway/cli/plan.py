@@ -96,9 +96,9 @@ def device_named(name: str) -> Device:
 def default_dtype(shape: ModelShape, device: Device) -> str:
     """What the engine would choose: on a GPU the file's own dtype, if it has 16 bits."""
     if device.is_host:
-        from gateway.cli.engine import best_dtype
+        from gateway.cli.engine_arguments import best_dtype
 
-        return best_dtype()
+        return best_dtype("cpu")
     is_short = DTYPE_BYTES.get(shape.file_dtype) == 2
     return shape.file_dtype if is_short else "bfloat16"
 

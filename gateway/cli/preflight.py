@@ -1,4 +1,4 @@
-"""What must be true before `ringway up` starts anything; every failure is one sentence."""
+"""What must be true before anything is started; every failure is one sentence."""
 
 import errno
 import fcntl
@@ -11,10 +11,24 @@ from gateway.cli.main import Refusal
 from gateway.cli.processes import listen
 
 
-def lock_data_dir(data_dir: Path) -> IO[str]:
-    """Take the folder for this process. The lock is the kernel's: it cannot go stale."""
+def make_data_dir(data_dir: Path) -> None:
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Refusal(f"cannot use {data_dir} as the data folder: {error.strerror}") from error
+
+
+def sentence(error: Exception) -> str:
+    """What a file said to somebody who did not open it themselves."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"cannot use {error.filename}: {error.strerror}"
+    return str(error)
+
+
+def lock_data_dir(data_dir: Path) -> IO[str]:
+    """Take the folder for this process. The lock is the kernel's: it cannot go stale."""
+    make_data_dir(data_dir)
+    try:
         lock = (data_dir / "lock").open("a+")
     except OSError as error:
         raise Refusal(f"cannot use {data_dir} as the data folder: {error.strerror}") from error

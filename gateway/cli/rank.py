@@ -36,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
             host=variable(env, "MASTER_ADDR"),
             model_dir=resolve(args).folder,
             threads_per_rank=args.threads or _fair_threads(env),
+            local_rank=number({"LOCAL_RANK": "0", **env}, "LOCAL_RANK"),
             interface=args.interface,
             wait_s=args.wait_s,
         )

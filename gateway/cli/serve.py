@@ -11,6 +11,7 @@ from pathlib import Path
 from gateway.auth import KeyRing, may_bind
 from gateway.cli import hosting
 from gateway.cli.main import Refusal
+from gateway.cli.preflight import make_data_dir
 from gateway.settings import GatewaySettings
 
 
@@ -31,6 +32,7 @@ def run(args: argparse.Namespace) -> int:
         settings = settings_of(args)
         if args.fd is None:
             refuse_open_address(args.host, settings, insecure=args.insecure)
+        make_data_dir(settings.data_dir)
         serve = hosting.hosting(args, drain_s=settings.drain_s, log_format=settings.log_format)
         _run(serve_gateway(settings, serve))
     except ValueError as error:

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from gateway.cli.main import Refusal
+from gateway.cli.preflight import sentence
 from ingest.synth.api import (
     CaseFile,
     CaseRequest,
@@ -55,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         case = with_progress(request, counter)
         write(case, out)
     except (OSError, ValueError) as error:
-        raise Refusal(str(error)) from error
+        raise Refusal(sentence(error)) from error
     print(summary(case, out))
     return 0
 

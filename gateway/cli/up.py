@@ -17,10 +17,12 @@ from rich.console import Console
 from engines.models.catalog import Model
 from gateway.cli import engine as engine_command
 from gateway.cli.banner import banner
+from gateway.cli.engine_arguments import add_model_arguments, arguments_for
 from gateway.cli.main import Refusal
 from gateway.cli.preflight import listen_or_refuse, lock_data_dir
 from gateway.cli.processes import Child, is_ready, listen, stop, url_of
 from gateway.cli.serve import environment, refuse_open_address
+from gateway.policy import load_policy
 
 READY_TIMEOUT_S = 600.0
 
@@ -41,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also stop when the process that started this one dies",
     )
-    engine_command.add_model_arguments(parser)
+    add_model_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -49,9 +51,11 @@ def run(args: argparse.Namespace) -> int:
     console = Console(stderr=True)
     settings = replace(environment(), data_dir=args.data_dir)
     refuse_open_address(args.host, settings, insecure=args.insecure)
-    with lock_data_dir(args.data_dir):
-        gateway_sock = listen_or_refuse(args.host, args.port)
-        policy = find_policy(args.policy, args.data_dir)
+    policy = find_policy(args.policy, args.data_dir)
+    with (
+        lock_data_dir(args.data_dir),
+        listen_or_refuse(args.host, args.port) as gateway_sock,
+    ):
         with console.status("resolving the model (the first time it is converted) ..."):
             model = engine_command.resolve(args)
         engine_command.refuse_unfit(args, model)
@@ -98,7 +102,7 @@ def plan_children(
         serve += ["--policy", str(policy)]
     if args.insecure:
         serve += ["--insecure"]
-    engine = engine_command.arguments_for(args, model)
+    engine = arguments_for(args, model)
     return [
         Child("engine", engine_sock, logs / "engine.log", engine),
         Child("ingest", ingest_sock, logs / "ingest.log", data_dir),
@@ -107,12 +111,14 @@ def plan_children(
 
 
 def find_policy(given: Path | None, data_dir: Path) -> Path | None:
-    if given is not None:
-        if not given.is_file():
-            raise Refusal(f"no such policy file: {given}")
-        return given
+    """Raises Refusal for one that the gateway would not take, before anything is started."""
     kept = data_dir / "ringway.yaml"
-    return kept if kept.is_file() else None
+    policy = given or (kept if kept.is_file() else None)
+    try:
+        load_policy(policy)
+    except ValueError as error:
+        raise Refusal(str(error)) from error
+    return policy
 
 
 class Signals:

@@ -3,13 +3,13 @@
 from fastapi import APIRouter, Request, Response
 
 from gateway.bodies import off_loop, read_object
-from gateway.chat import ChatService
-from gateway.openai.chat import to_ask
+from gateway.endpoints.tenant import tenant_of
 from gateway.openai.parse import parse_chat
 from gateway.parts import Parts
+from gateway.stored.service import StoredChats
 
 
-def chat_router(parts: Parts, service: ChatService) -> APIRouter:
+def chat_router(parts: Parts, chats: StoredChats) -> APIRouter:
     router = APIRouter()
 
     @router.post("/v1/chat/completions")
@@ -17,6 +17,6 @@ def chat_router(parts: Parts, service: ChatService) -> APIRouter:
         raw = await read_object(request, parts.max_body_bytes)
         body = await off_loop(parse_chat, raw)
         del raw
-        return await service.reply(to_ask(body, seed=parts.new_seed()), request.receive)
+        return await chats.reply(body, request.receive, tenant=tenant_of(request))
 
     return router

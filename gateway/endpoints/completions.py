@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Request, Response
 
-from gateway.bodies import off_loop, read_body
+from gateway.bodies import off_loop, read_object
 from gateway.completions import CompletionService
 from gateway.openai.completions import completion_asks, parse_completion
 from gateway.parts import Parts
@@ -13,7 +13,7 @@ def completions_router(parts: Parts, service: CompletionService) -> APIRouter:
 
     @router.post("/v1/completions")
     async def create_completion(request: Request) -> Response:
-        raw = await read_body(request, parts.max_body_bytes)
+        raw = await read_object(request, parts.max_body_bytes)
         body = await off_loop(parse_completion, raw)
         del raw
         asks = completion_asks(body, seed=parts.new_seed())

@@ -1,15 +1,16 @@
 """/v1/files: upload, list, get, content, delete."""
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import asynccontextmanager
 from typing import Annotated, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
 from starlette.datastructures import FormData, UploadFile
+from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
 
-from gateway.api import InvalidRequest, UnsupportedParameter
+from gateway.api import ClientLeft, InvalidRequest, UnsupportedParameter
 from gateway.bodies import capped, refuse_announced
 from gateway.endpoints.tenant import tenant_of
 from gateway.openai.files import (
@@ -88,15 +89,18 @@ def files_router(parts: Parts) -> APIRouter:
     return router
 
 
-def spooled_form(
-    request: Request, limit_bytes: int
-) -> AbstractAsyncContextManager[FormData, bool | None]:
+@asynccontextmanager
+async def spooled_form(request: Request, limit_bytes: int) -> AsyncIterator[FormData]:
     """A form with one file of at most `limit_bytes`, spooled to disk: JavaScript's SDK sends the
-    other fields after the file. Raises BodyTooLarge."""
+    other fields after the file. Raises BodyTooLarge or ClientLeft."""
     limit = limit_bytes + FORM_OVERHEAD_BYTES
     refuse_announced(request, limit)
     capped_request = Request(request.scope, capped(request.receive, limit))
-    return capped_request.form(max_files=1, max_fields=16)
+    try:
+        async with capped_request.form(max_files=1, max_fields=16) as form:
+            yield form
+    except ClientDisconnect:
+        raise ClientLeft from None
 
 
 def the_upload(form: FormData, name: str, *, also: Sequence[str]) -> UploadFile | None:

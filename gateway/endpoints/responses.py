@@ -3,11 +3,12 @@
 from typing import Annotated, Literal
 
 import msgspec
-from fastapi import APIRouter, HTTPException, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from gateway.api import InvalidRequest, UnsupportedParameter
 from gateway.bodies import off_loop, read_object
 from gateway.endpoints.tenant import tenant_of
+from gateway.openai.compacting import parse_compact
 from gateway.openai.responses_bodies import parse_response
 from gateway.openai.responses_objects import ResponseDeleted
 from gateway.parts import Parts
@@ -28,10 +29,12 @@ def responses_router(parts: Parts, service: ResponsesService) -> APIRouter:
         del raw
         return await service.reply(body, request.receive, tenant=tenant_of(request))
 
-    @router.post("/v1/responses/compact", include_in_schema=False)
-    async def compact_response() -> Response:
-        """Without this, the path would be that of a response named `compact`."""
-        raise HTTPException(404)
+    @router.post("/v1/responses/compact")
+    async def compact_response(request: Request) -> Response:
+        raw = await read_object(request, parts.max_body_bytes)
+        body = await off_loop(parse_compact, raw)
+        del raw
+        return await service.compact(body, request.receive, tenant=tenant_of(request))
 
     @router.get("/v1/responses/{response_id}")
     async def retrieve_response(

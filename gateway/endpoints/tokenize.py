@@ -44,11 +44,11 @@ def tokenize_router(parts: Parts, planner: Planner) -> APIRouter:
 
 
 def _answer(reading: Reading, spells: bool) -> bytes:
-    ids, kind = reading.prompt.ids, reading.model.count_kind
+    ids, kind = reading.prompt.ids, reading.count_kind
     shown = ids.tolist() if kind is CountKind.EXACT else []
     name_of = reading.model.encoder.tokenizer.id_to_token
     answer = TokenizeAnswer(
-        count=len(ids),
+        count=reading.num_tokens,
         max_model_len=max(reading.info.context_tokens.values(), default=0),
         tokens=shown,
         token_strs=[name_of(one) or "" for one in shown] if spells else None,

@@ -6,18 +6,20 @@ from dataclasses import dataclass
 import yaml
 
 from gateway.evaluation.calibration import Advice, Measured, Outlook, samples_for
-from gateway.evaluation.report import tokens
+from gateway.evaluation.tables import tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """`today` is None where its routes were not measured; `unit` is of the costs."""
+    """`today` is None where its routes were not measured; `unit` is of the costs; `notes` are
+    the evaluation's own."""
 
     advice: Advice
     today: Outlook | None
     evidence: float | None
     num_judged: int
     unit: str
+    notes: tuple[str, ...] = ()
 
 
 def snippet(told: Told) -> str:
@@ -89,6 +91,7 @@ def _before(one: Measured | None, unit: str) -> str:
 
 def _warnings(told: Told) -> Iterator[str]:
     advice = told.advice
+    yield from told.notes
     for one in advice.vague:
         more = max(1, samples_for(one.accuracy) - one.answered)
         yield (
@@ -97,9 +100,11 @@ def _warnings(told: Told) -> Iterator[str]:
         )
     if advice.beyond:
         at = ", ".join(tokens(length) for length in advice.beyond)
+        others = len(advice.chosen.by_length) - len(advice.beyond)
+        elsewhere = f", and at least {advice.kept:.0%} elsewhere" if others else ""
         yield (
             f"No measured route reaches {advice.wanted:.0%} at {at}; there the best is "
-            f"asked for, and at least {advice.kept:.0%} elsewhere."
+            f"asked for{elsewhere}."
         )
     longest = advice.chosen.by_length[-1].length
     yield f"Prompts above {longest:,} tokens were not measured; they would be searched."

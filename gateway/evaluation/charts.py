@@ -56,22 +56,37 @@ class Axis:
         return TOP + (1 - share) * (HEIGHT - TOP - BOTTOM)
 
 
+STEPS = (1, 2, 5)
 SHARES = Axis(low=0.0, high=1.0, ticks={i / 4: f"{25 * i} %" for i in range(5)})
 
 
-def powers(values: Sequence[float], unit: str) -> Axis:
-    """Whole powers of ten around the values."""
+def powers(values: Sequence[float], unit: str = "") -> Axis:
+    """Powers of ten around the values, and what lies between them where that are few."""
     positive = [value for value in values if value > 0] or [1.0]
-    low = math.floor(math.log10(min(positive)))
-    high = max(low + 1, math.ceil(math.log10(max(positive))))
-    ticks = {10.0**power: f"{10.0**power:g} {unit}" for power in range(low, high + 1)}
-    return Axis(low=10.0**low, high=10.0**high, ticks=ticks, is_log=True)
+    low, high = _step(min(positive), -1), _step(max(positive), 1)
+    if low >= high:
+        low, high = _step(low * 0.99, -1), _step(high * 1.01, 1)
+    is_short = high / low <= 100
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    marked = [step * 10.0**decade for decade in decades for step in (STEPS if is_short else (1,))]
+    ticks = {at: f"{at:,.10g}{unit}" for at in marked if low * 0.999 <= at <= high * 1.001}
+    return Axis(low=low, high=high, ticks=ticks, is_log=True)
+
+
+def _step(value: float, direction: int) -> float:
+    """The next of 1, 2, 5, 10 ... at or below (-1) or above (1) a value."""
+    decade = 10.0 ** math.floor(math.log10(value))
+    steps = [step * decade for step in (*STEPS, 10)]
+    if direction < 0:
+        return max(step for step in steps if step <= value * 1.000001)
+    return min(step for step in steps if step >= value * 0.999999)
 
 
 def chart(title: str, labels: Sequence[str], curves: Sequence[Curve], axis: Axis) -> str:
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">',
         *(_tick(axis.y(value), text) for value, text in axis.ticks.items()),
+        f'<path class="grid" d="M{LEFT} {axis.y(axis.low):.1f}H{WIDTH - RIGHT}"/>',
         *(_label(_x(i, len(labels)), text) for i, text in enumerate(labels)),
         *(
             _curve(curve, axis, len(labels), SHIFT * (number - (len(curves) - 1) / 2))

@@ -17,6 +17,7 @@ from gateway.evaluation.wire import (
     Counted,
     ErrorBody,
     ErrorObject,
+    ModelList,
     RingwayObject,
     UsageObject,
 )
@@ -95,6 +96,9 @@ class EvalClient:
         if self.counts_itself:
             _decoded(reply, Counted)
 
+    def gone(self, error: httpx.HTTPError) -> EvaluationError:
+        return EvaluationError(f"no answer from {self.http.base_url}: {_told(error)}")
+
     async def count(self, content: str) -> int:
         """Tokens of this message in the model's template."""
         if self.counts_itself:
@@ -129,7 +133,7 @@ class EvalClient:
                 await reply.aread()
                 return _turned_down(reply)
         except httpx.TransportError as error:
-            return _Busy(f"{type(error).__name__} {error}".strip(), None, is_gone=True)
+            return _Busy(_told(error), None, is_gone=True)
 
     async def _post(
         self, path: str, body: dict[str, object], attempts: int = ATTEMPTS
@@ -139,9 +143,8 @@ class EvalClient:
             try:
                 reply = await self.http.post(path, json=body)
             except httpx.TransportError as error:
-                gone = f"no answer from {self.http.base_url}: {error or type(error).__name__}"
                 if attempt == attempts:
-                    raise EvaluationError(gone) from error
+                    raise self.gone(error) from error
                 await self.sleep(min(MOST_WAIT_S, 2.0**attempt))
                 continue
             if reply.status_code not in BUSY or attempt == attempts:
@@ -201,6 +204,10 @@ async def _read(reply: httpx.Response, began_s: float) -> Reply | Failed:
     return told
 
 
+def _told(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
 def _refuse_ignorant(told: Reply) -> None:
     if told.ringway is None and told.broken is None:
         raise EvaluationError(
@@ -252,6 +259,19 @@ def _decoded(reply: httpx.Response, kind: type[T]) -> T:
         return msgspec.json.decode(reply.content, type=kind)
     except msgspec.DecodeError as error:
         raise EvaluationError(f"{reply.url.path} is not understood: {error}") from error
+
+
+async def first_model(base_url: str, api_key: str) -> str:
+    """The name that /v1/models lists first. Raises EvaluationError."""
+    async with EvalClient.connect(base_url, api_key, model="", arms=(), max_tokens=1) as client:
+        try:
+            reply = await client.http.get("models")
+        except httpx.HTTPError as error:
+            raise client.gone(error) from error
+    models = _decoded(reply, ModelList).data
+    if not models:
+        raise EvaluationError(f"{base_url} lists no models; name one with --model")
+    return models[0].id
 
 
 class CountRefused(Exception):

@@ -1,5 +1,6 @@
 """Finished samples, one JSON line each, safe against a kill at any moment; knows files only."""
 
+import fcntl
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -84,9 +85,12 @@ class Journal:
         if samples.exists() and not resume:
             raise EvaluationError(f"{folder} already holds an evaluation; --resume goes on with it")
         _check_plan(folder / PLAN_NAME, plan)
-        records = {(one.key, one.arm): one for one in _mended(samples)}
         with samples.open("ab") as file:
-            yield cls(file, records)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise EvaluationError(f"another evaluation is writing to {folder}") from error
+            yield cls(file, {(one.key, one.arm): one for one in _mended(samples)})
 
     @property
     def records(self) -> list[Record]:
@@ -120,8 +124,6 @@ def _check_plan(path: Path, plan: EvalPlan) -> None:
 
 def _mended(path: Path) -> list[Record]:
     """All whole lines; a last one that was cut by a kill is taken off the file."""
-    if not path.exists():
-        return []
     body = path.read_bytes()
     whole = body.rfind(b"\n") + 1
     if whole < len(body):

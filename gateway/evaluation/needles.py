@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+EDITION = 2
+"""Of the words below and of how they are laid into a text: one evaluation has one edition."""
 NUM_KEYS = 4
 CHAIN_LENGTH = 4
 FIRSTS = (
@@ -74,13 +76,13 @@ def plant(task: Task, depth: float, rng: random.Random) -> Planted:
 
 def _single(depth: float, rng: random.Random) -> Planted:
     (name,), (number,) = _names(rng, 1), _numbers(rng, 1)
-    fact = Fact(text=_registered(name, number), depth=depth)
+    fact = Fact(text=_told(name, number), depth=depth)
     return Planted(facts=(fact,), question=_ask_number(name), wanted=(number,))
 
 
 def _multikey(depth: float, rng: random.Random) -> Planted:
     names, numbers = _names(rng, NUM_KEYS), _numbers(rng, NUM_KEYS)
-    facts = _spread([_registered(*pair) for pair in zip(names, numbers, strict=True)], depth)
+    facts = _spread([_told(*pair) for pair in zip(names, numbers, strict=True)], depth)
     return Planted(
         facts=facts,
         question=_ask_number(names[0]),
@@ -91,19 +93,16 @@ def _multikey(depth: float, rng: random.Random) -> Planted:
 
 def _multivalue(depth: float, rng: random.Random) -> Planted:
     (name,), numbers = _names(rng, 1), _numbers(rng, NUM_KEYS)
-    question = (
-        f"The text registers {NUM_KEYS} different numbers for {name}. List all of them, and "
-        "nothing else."
-    )
-    facts = _spread([_registered(name, number) for number in numbers], depth)
+    question = f"What are all {NUM_KEYS} special magic numbers for {name}?"
+    facts = _spread([_one_of_several(name, number) for number in numbers], depth)
     return Planted(facts=facts, question=question, wanted=tuple(numbers))
 
 
 def _multiquery(depth: float, rng: random.Random) -> Planted:
     names, numbers = _names(rng, NUM_KEYS), _numbers(rng, NUM_KEYS)
     asked = ", ".join(names[:-1]) + f" and {names[-1]}"
-    question = f"Which number does the text register for each of {asked}? Give all {NUM_KEYS}."
-    facts = _spread([_registered(*pair) for pair in zip(names, numbers, strict=True)], depth)
+    question = f"What are the {NUM_KEYS} special magic numbers for {asked}?"
+    facts = _spread([_told(*pair) for pair in zip(names, numbers, strict=True)], depth)
     return Planted(facts=facts, question=question, wanted=tuple(numbers))
 
 
@@ -134,7 +133,7 @@ def _assignments(names: Sequence[str], number: str) -> list[str]:
 def _key_value(depth: float, rng: random.Random) -> Planted:
     line = pair_line(rng)
     key, value = line.split(": ")
-    question = f"Which value does the list above give for the key {key}?"
+    question = f"What is the value of the key {key} in the list above?"
     return Planted(facts=(Fact(text=line, depth=depth),), question=question, wanted=(value,))
 
 
@@ -143,7 +142,7 @@ def _straddling(depth: float, rng: random.Random) -> Planted:
     before = f"The keeper of {name} wrote a last note before the office was closed for the winter."
     after = f" The number that this keeper left there, for whoever opens it again, is {number}."
     fact = Fact(text=before + after, depth=depth, joint=len(before))
-    question = f"Which number did the keeper of {name} leave?"
+    question = f"What is the number that the keeper of {name} left?"
     return Planted(facts=(fact,), question=question, wanted=(number,))
 
 
@@ -155,10 +154,10 @@ def _two_hop(depth: float, rng: random.Random) -> Planted:
         for who, locker, code in zip(people, lockers, codes, strict=True)
         for fact in (
             Fact(text=f"The parcel for {who} lies in the {locker} locker.", depth=far),
-            Fact(text=f"The {locker} locker opens with the code {code}.", depth=depth),
+            Fact(text=f"The code of the {locker} locker is {code}.", depth=depth),
         )
     ]
-    question = f"Which code opens the locker in which the parcel for {people[0]} lies?"
+    question = f"What is the code of the locker in which the parcel for {people[0]} lies?"
     return Planted(facts=tuple(facts), question=question, wanted=(codes[0],), decoys=(codes[1],))
 
 
@@ -185,12 +184,18 @@ def _spread(texts: Sequence[str], depth: float) -> tuple[Fact, ...]:
     )
 
 
-def _registered(name: str, number: str) -> str:
-    return f"The number registered for {name} is {number}."
+def _told(name: str, number: str) -> str:
+    """Plain words: a fact in others ("registered for") was told by SmolLM2-135M once out of 8
+    times at 600 tokens, in these 7 times."""
+    return f"The special magic number for {name} is {number}."
+
+
+def _one_of_several(name: str, number: str) -> str:
+    return f"One of the special magic numbers for {name} is {number}."
 
 
 def _ask_number(name: str) -> str:
-    return f"Which number does the text register for {name}?"
+    return f"What is the special magic number for {name}?"
 
 
 def _names(rng: random.Random, count: int) -> list[str]:

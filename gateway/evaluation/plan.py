@@ -41,7 +41,7 @@ class SampleKey:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalPlan:
     """All that decides about prompts. `read_tokens` is what a truncated prompt may have; None:
-    what retrieval read."""
+    what retrieval read. `edition` is of the words they are made of; 1 was not written down."""
 
     model: str
     seed: int
@@ -55,6 +55,7 @@ class EvalPlan:
     read_tokens: int | None
     haystack: str
     haystack_digest: str
+    edition: int = 1
 
     def __post_init__(self) -> None:
         if not (self.lengths and self.tasks and self.arms):

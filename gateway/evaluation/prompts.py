@@ -147,34 +147,27 @@ async def fit(
 ) -> tuple[int, int]:
     """Characters, and their tokens, for at most `target` tokens and not much less.
 
-    Each guess is drawn through the two best known lengths. Raises DoesNotFit.
+    Each guess is drawn through the two best known lengths; what is there without any characters
+    is known first. Raises DoesNotFit when that is too much already.
     """
+    low, low_tokens = 0, await count(0)
+    if low_tokens > target:
+        raise DoesNotFit(least=low_tokens, limit=target)
     slack = max(4, target // 100)
-    low, low_tokens = 0, -1
     high, high_tokens = most_chars, -1
-    guess = min(most_chars, 3 * target)
+    guess = min(most_chars, 3 * (target - low_tokens))
+    slope = 1 / 3
     for _ in range(tries):
+        if target - low_tokens <= slack or guess <= low:
+            break
         tokens = await count(guess)
         if tokens > target:
             high, high_tokens = guess, tokens
         else:
+            slope = max(0.05, (tokens - low_tokens) / (guess - low))
             low, low_tokens = guess, tokens
-            if target - tokens <= slack or guess == most_chars:
-                return low, tokens
-        guess = _next_guess(target - slack // 2, (low, low_tokens), (high, high_tokens))
-    if low_tokens < 0:
-        low, low_tokens = 0, await count(0)
-        if low_tokens > target:
-            raise DoesNotFit(least=low_tokens, limit=target)
+        if high_tokens >= 0:
+            slope = (high_tokens - low_tokens) / (high - low)
+        drawn = low + round((target - slack // 2 - low_tokens) / slope)
+        guess = min(max(low + 1, drawn), high - (high_tokens >= 0))
     return low, low_tokens
-
-
-def _next_guess(aim: int, low: tuple[int, int], high: tuple[int, int]) -> int:
-    """Strictly between the two where there is something between them."""
-    if high[1] < 0:
-        drawn = low[0] * aim / max(1, low[1])
-    elif low[1] < 0:
-        drawn = high[0] * aim / high[1] * 0.98
-    else:
-        drawn = low[0] + (high[0] - low[0]) * (aim - low[1]) / max(1, high[1] - low[1])
-    return max(low[0] + 1, min(round(drawn), high[0] - (high[1] >= 0), 2**40))

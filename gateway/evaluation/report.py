@@ -1,83 +1,47 @@
 """One HTML page of a result, complete in itself: no script, no font, no picture from elsewhere."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
-from gateway.evaluation.charts import MARKS, SHARES, Curve, Point, chart, mark, powers
+from gateway.evaluation.charts import SHARES, Axis, Curve, Point, chart, mark, powers
 from gateway.evaluation.needles import Task
+from gateway.evaluation.page_style import style
 from gateway.evaluation.plan import Arm
-from gateway.evaluation.results import Cell, Result
+from gateway.evaluation.results import Cell, Cost, Result
+from gateway.evaluation.tables import by_depth, cells, in_words, style_of, table, tokens
 
-COLOURS = (
-    ("#0b5fa5", "#6db3f2"),
-    ("#b3261e", "#ff8a80"),
-    ("#1b7a3d", "#6fd08c"),
-    ("#7a4fb0", "#c3a1f5"),
-    ("#8a5a00", "#f0b955"),
-    ("#5a6472", "#a9b4c2"),
-)
-"""On white and on near-black; every one has a contrast of 4.5 or more with its ground."""
-
-STYLE = """
-:root{color-scheme:light dark;--ground:#fff;--ink:#1c2126;--faint:#d8dde3;--soft:#5a6472;LIGHT}
-@media(prefers-color-scheme:dark){:root{--ground:#14181d;--ink:#e6e9ed;--faint:#343c46;
---soft:#a9b4c2;DARK}}
-body{margin:0 auto;max-width:72rem;padding:1.5rem;background:var(--ground);color:var(--ink);
-font:15px/1.5 system-ui,sans-serif}
-h1{font-size:1.5rem;margin:0}h2{font-size:1.15rem;margin:2.2rem 0 .4rem}
-p{margin:.4rem 0;max-width:60rem}.soft{color:var(--soft)}
-.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(20rem,1fr));gap:1rem}
-figure{margin:0}figcaption{color:var(--soft);font-size:.85rem}
-svg{width:100%;height:auto;display:block}svg text{font-size:11px;fill:var(--soft)}
-.grid{stroke:var(--faint);fill:none}.line,.whisker{fill:none;stroke:currentColor}
-.line{stroke-width:2}.whisker{stroke-width:1.2;opacity:.75}.dot{fill:currentColor}
-.mark{display:inline-block;width:24px;height:12px;vertical-align:-1px;margin-right:.3rem}
-.legend{display:flex;flex-wrap:wrap;gap:.3rem 1.2rem;margin:1rem 0;padding:0;list-style:none}
-.scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.85rem;
-font-variant-numeric:tabular-nums}th,td{padding:.2rem .6rem;text-align:right;white-space:nowrap;
-border-bottom:1px solid var(--faint)}th:first-child,td:first-child{text-align:left}
-"""
-
-COLUMNS = (
-    "way",
-    "length",
-    "answers",
-    "accuracy",
-    "95 % interval",
-    "partial",
-    "refused",
-    "failed",
-    "not asked",
-    "tokens read",
-    "first token",
-    "total",
-    "prefill",
-)
+ASKED = {
+    Task.SINGLE: "one number under a name",
+    Task.MULTIKEY: "one of four numbers that differ by name",
+    Task.MULTIVALUE: "four numbers under one name, all asked for",
+    Task.MULTIQUERY: "four names with a number each, all asked for",
+    Task.VARIABLES: "the four names that a value was handed on to",
+    Task.KEY_VALUE: "one line of a list of keys and values",
+    Task.STRADDLING: "a fact with a chunk's border inside it",
+    Task.TWO_HOP: "two facts, far apart, that must be put together",
+}
 
 
 def report(result: Result) -> str:
     title = f"Ringway evaluation of {result.plan.model}"
-    sections = [_section(result, None), *(_section(result, task) for task in result.plan.tasks)]
     return "".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width,initial-scale=1">',
-            f"<title>{escape(title)}</title><style>{_style()}</style></head><body>",
+            f"<title>{escape(title)}</title><style>{style()}</style></head><body>",
             f"<h1>{escape(title)}</h1>",
             *_about(result),
             _legend(result.plan.arms),
-            *sections,
-            _depths(result),
+            *_overall(result),
+            '<h2>By task</h2><div class="charts">',
+            *(_card(result, task) for task in result.plan.tasks),
+            "</div><h2>By depth</h2><p>Right answers of all tasks, by where the fact stands: ",
+            f"0% is at the start.</p>{by_depth(result)}",
+            "<h2>In the model&#39;s words</h2><p>An answer per task and way: a wrong one where ",
+            f"there is one.</p>{in_words(result)}",
             "</body></html>\n",
         ]
     )
-
-
-def _style() -> str:
-    light = "".join(f"--c{i}:{pair[0]};" for i, pair in enumerate(COLOURS))
-    dark = "".join(f"--c{i}:{pair[1]};" for i, pair in enumerate(COLOURS))
-    classes = "".join(f".c{i}{{color:var(--c{i})}}" for i in range(len(COLOURS)))
-    return STYLE.replace("LIGHT", light).replace("DARK", dark) + classes
 
 
 def _about(result: Result) -> Iterator[str]:
@@ -92,7 +56,7 @@ def _about(result: Result) -> Iterator[str]:
         "not a wrong answer and has no point.</p>"
     )
     for note in result.notes:
-        yield f"<p>{escape(note)}</p>"
+        yield f'<p class="note">{escape(note)}</p>'
 
 
 def _legend(arms: Sequence[Arm]) -> str:
@@ -100,131 +64,69 @@ def _legend(arms: Sequence[Arm]) -> str:
     return f'<ul class="legend">{items}</ul>'
 
 
-def style_of(arm: Arm) -> int:
-    return list(Arm).index(arm) % len(MARKS)
+def _overall(result: Result) -> Iterator[str]:
+    seconds = _costs(result, lambda cost: cost.total_s, "{:,.2f} s")
+    read = _costs(result, lambda cost: cost.tokens_read, "{:,.0f} tokens read")
+    yield '<h2>All tasks</h2><div class="charts">'
+    yield _figure(result, "Right answers", "by prompt length", _accuracy(result, None), SHARES)
+    yield _figure(result, "Seconds", "to the whole answer, mean", seconds, _around(seconds, " s"))
+    yield _figure(result, "Tokens read", "by the model, mean", read, _around(read))
+    yield f"</div>{table(result, None)}"
 
 
-def _section(result: Result, task: Task | None) -> str:
-    name = "All tasks" if task is None else task.value.replace("_", " ")
-    labels = [tokens(length) for length in result.lengths]
-    accuracy = chart(f"Accuracy by length: {name}", labels, _accuracy(result, task), SHARES)
-    seconds = _seconds(result, task)
-    axis = powers([point.value for curve in seconds for point in curve.points], "s")
-    cost = chart(f"Seconds by length: {name}", labels, seconds, axis)
+def _card(result: Result, task: Task) -> str:
+    name = task.replace("_", " ")
+    drawn = _figure(result, name, ASKED[task], _accuracy(result, task), SHARES)
     return (
-        f'<h2>{name}</h2><div class="pair">'
-        f"<figure>{accuracy}<figcaption>Right answers by prompt length</figcaption></figure>"
-        f"<figure>{cost}<figcaption>Seconds to the whole answer, mean</figcaption></figure></div>"
-        f'<div class="scroll">{_table(result, task)}</div>'
+        f'<div class="task">{drawn}'
+        f"<details><summary>figures of {name}</summary>{table(result, task)}</details></div>"
     )
+
+
+def _figure(result: Result, title: str, more: str, curves: list[Curve], axis: Axis) -> str:
+    labels = [tokens(length) for length in result.lengths]
+    drawn = chart(f"{title} by length", labels, curves, axis)
+    told = f"{escape(title)} <span>{escape(more)}</span>"
+    return f"<figure><figcaption>{told}</figcaption>{drawn}</figure>"
+
+
+def _around(curves: Sequence[Curve], unit: str = "") -> Axis:
+    return powers([point.value for curve in curves for point in curve.points], unit)
 
 
 def _accuracy(result: Result, task: Task | None) -> list[Curve]:
+    def point(i: int, cell: Cell) -> Point | None:
+        if cell.accuracy is None:
+            return None
+        told = f"{cell.arm} at {tokens(cell.length)}: {cell.right} of {cell.answered}"
+        return Point(index=i, value=cell.accuracy, low=cell.low, high=cell.high, told=told)
+
+    return _curves(result, task, point)
+
+
+def _costs(result: Result, of: Callable[[Cost], float | None], form: str) -> list[Curve]:
+    def point(i: int, cell: Cell) -> Point | None:
+        value = of(cell.cost)
+        if not value:
+            return None
+        told = f"{cell.arm} at {tokens(cell.length)}: {form.format(value)}"
+        return Point(index=i, value=value, low=value, high=value, told=told)
+
+    return _curves(result, None, point)
+
+
+def _curves(
+    result: Result, task: Task | None, point: Callable[[int, Cell], Point | None]
+) -> list[Curve]:
     return [
         Curve(
             name=arm,
             style=style_of(arm),
             points=[
-                Point(
-                    index=i,
-                    value=cell.accuracy,
-                    low=cell.low,
-                    high=cell.high,
-                    told=f"{arm} at {tokens(cell.length)}: {cell.right} of {cell.answered}",
-                )
-                for i, cell in _cells(result, arm, task)
-                if cell.accuracy is not None
+                found
+                for i, cell in cells(result, arm, task)
+                if (found := point(i, cell)) is not None
             ],
         )
         for arm in result.plan.arms
     ]
-
-
-def _seconds(result: Result, task: Task | None) -> list[Curve]:
-    return [
-        Curve(
-            name=arm,
-            style=style_of(arm),
-            points=[
-                Point(
-                    index=i,
-                    value=total_s,
-                    low=total_s,
-                    high=total_s,
-                    told=f"{arm} at {tokens(cell.length)}: {total_s:.2f} s",
-                )
-                for i, cell in _cells(result, arm, task)
-                if (total_s := cell.cost.total_s)
-            ],
-        )
-        for arm in result.plan.arms
-    ]
-
-
-def _cells(result: Result, arm: Arm, task: Task | None) -> Iterator[tuple[int, Cell]]:
-    for i, length in enumerate(result.lengths):
-        cell = result.cell(arm, task, length)
-        if cell is not None:
-            yield i, cell
-
-
-def _table(result: Result, task: Task | None) -> str:
-    head = "".join(f'<th scope="col">{name}</th>' for name in COLUMNS)
-    rows = (
-        "".join(f"<td>{value}</td>" for value in _row(cell))
-        for arm in result.plan.arms
-        for _, cell in _cells(result, arm, task)
-    )
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _row(cell: Cell) -> Iterator[str]:
-    cost, is_answered = cell.cost, cell.answered > 0
-    yield f"{mark(style_of(cell.arm))}{cell.arm}"
-    yield tokens(cell.length)
-    yield str(cell.answered)
-    yield share(cell.accuracy)
-    yield f"{cell.low:.0%} to {cell.high:.0%}" if is_answered else "-"
-    yield share(cell.partial)
-    yield from (str(cell.refused), str(cell.failed), str(cell.not_asked))
-    yield number(cost.tokens_read, "{:,.0f}")
-    yield number(cost.first_token_s, "{:,.2f} s")
-    yield number(cost.total_s, "{:,.2f} s")
-    yield number(cost.prefill_ms, "{:,.0f} ms")
-
-
-def _depths(result: Result) -> str:
-    depths = result.plan.num_depths
-    places = [f"{i / (depths - 1):.0%}" if depths > 1 else "50%" for i in range(depths)]
-    head = "".join(f'<th scope="col">{name}</th>' for name in ("way", "length", *places))
-    by_place = {(c.arm, c.length, c.depth): c for c in result.depths}
-    rows = "".join(
-        f"<tr><td>{mark(style_of(arm))}{arm}</td><td>{tokens(length)}</td>"
-        + "".join(
-            f"<td>{share(by_place[arm, length, depth].accuracy)}</td>" for depth in range(depths)
-        )
-        + "</tr>"
-        for arm in result.plan.arms
-        for length in result.lengths
-    )
-    return (
-        "<h2>By depth</h2><p>Accuracy over all tasks by where the fact stands: 0% is at the "
-        f'start.</p><div class="scroll"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>"
-    )
-
-
-def tokens(count: int) -> str:
-    for unit, size in (("M", 1 << 20), ("K", 1 << 10)):
-        if count >= size and count % size == 0:
-            return f"{count // size}{unit}"
-    return f"{count:,}"
-
-
-def share(value: float | None) -> str:
-    return number(value, "{:.0%}")
-
-
-def number(value: float | None, form: str) -> str:
-    return "-" if value is None else form.format(value)

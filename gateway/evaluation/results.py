@@ -1,6 +1,6 @@
 """From records to shares with intervals and mean costs; pure, but for reading the result back."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -13,6 +13,7 @@ from gateway.evaluation.plan import Arm, EvalPlan, EvaluationError
 from gateway.evaluation.scoring import wilson
 
 RESULT_NAME, REPORT_NAME = "result.json", "report.html"
+MOST_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +64,28 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """One answer in the model's own words, at most MOST_CHARS of them."""
+
+    arm: Arm
+    task: Task
+    length: int
+    depth: int
+    wanted: tuple[str, ...]
+    answer: str
+    is_right: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """`depths` has a cell per way, length and depth, of all tasks together."""
+    """`depths` has a cell per way, length and depth, of all tasks together; `examples` an answer
+    per way and task, a wrong one where there is one."""
 
     plan: EvalPlan
     cells: tuple[Cell, ...]
     depths: tuple[Cell, ...]
     evidence: tuple[Judged, ...]
+    examples: tuple[Example, ...] = ()
     notes: tuple[str, ...] = ()
 
     def cell(self, arm: Arm, task: Task | None, length: int) -> Cell | None:
@@ -106,8 +122,31 @@ def summarize(plan: EvalPlan, records: Iterable[Record], notes: Sequence[str] = 
         cells=tuple(cells),
         depths=tuple(depths),
         evidence=tuple(evidence),
+        examples=tuple(_examples(plan, known)),
         notes=tuple(notes),
     )
+
+
+def _examples(plan: EvalPlan, records: Sequence[Record]) -> Iterator[Example]:
+    for task in plan.tasks:
+        for arm in plan.arms:
+            answers = [
+                one
+                for one in records
+                if (one.arm, one.task, one.outcome) == (arm, task, Outcome.ANSWERED)
+            ]
+            if not answers:
+                continue
+            one = min(answers, key=lambda each: each.is_right)
+            yield Example(
+                arm=arm,
+                task=task,
+                length=one.length,
+                depth=one.depth,
+                wanted=one.wanted,
+                answer=one.answer[:MOST_CHARS],
+                is_right=one.is_right,
+            )
 
 
 def load_result(folder: Path) -> Result:

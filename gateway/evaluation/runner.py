@@ -13,13 +13,15 @@ from gateway.evaluation.scoring import num_said
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runner:
-    """`on_record` is told of every record, those of an earlier run included."""
+    """`on_asking` is told of every question that goes out, `on_record` of every record, those of
+    an earlier run included."""
 
     plan: EvalPlan
     client: EvalClient
     builder: PromptBuilder
     journal: Journal
     on_record: Callable[[Record], None] = lambda _: None
+    on_asking: Callable[[SampleKey, Arm], None] = lambda key, arm: None
 
     async def run(self, concurrency: int) -> None:
         """Samples side by side, the ways of one sample in turn. Raises EvaluationError.
@@ -59,6 +61,7 @@ class Runner:
                 self._keep(_record(key, arm, Outcome.NOT_ASKED, message=str(error)))
             return
         for arm in pending:
+            self.on_asking(key, arm)
             self._keep(await self._ask(key, arm, prompt))
 
     def _keep(self, record: Record) -> None:

@@ -60,3 +60,11 @@ class Counted(msgspec.Struct):
 
 class Completion(msgspec.Struct):
     usage: UsageObject
+
+
+class ModelObject(msgspec.Struct):
+    id: str
+
+
+class ModelList(msgspec.Struct):
+    data: list[ModelObject]

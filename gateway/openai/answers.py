@@ -64,6 +64,7 @@ class ChatSpeech:
 
     def __init__(self, writer: "ChunkWriter") -> None:
         self._writer = writer
+        self.signature = writer.signature
         self._progress = ProgressComments()
         self._facts: Facts | None = None
         self._has_begun = False
@@ -101,7 +102,7 @@ class ChunkWriter:
     """
 
     def __init__(self, signature: Signature, *, n: int, include_usage: bool) -> None:
-        self._signature = signature
+        self.signature = signature
         self._include_usage = include_usage
         self._said: list[list[str]] = [[] for _ in range(n)]
         self._unended = n
@@ -167,7 +168,7 @@ class ChunkWriter:
         return chunk
 
     def _object(self, choices: list[ChunkChoice]) -> ChatChunk:
-        signature = self._signature
+        signature = self.signature
         return ChatChunk(
             id=signature.id,
             object="chat.completion.chunk",
@@ -179,5 +180,5 @@ class ChunkWriter:
         )
 
     def _with_ringway(self, chunk: ChatChunk, facts: Facts) -> ChatChunk:
-        chunk["ringway"] = ringway_object(facts, self._signature.policy_version)
+        chunk["ringway"] = ringway_object(facts, self.signature.policy_version)
         return chunk

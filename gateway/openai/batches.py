@@ -3,9 +3,9 @@
 from typing import Literal, TypedDict
 
 from gateway.batches.api import Batch, BatchStatus
-from gateway.openai.chat import Wire
 from gateway.openai.uploads import FileExpiry
-from gateway.openai.vector_stores_bodies import FileId, Metadata
+from gateway.openai.vector_stores_bodies import FileId
+from gateway.openai.wire import Metadata, Wire
 from ingest.stores_api import Page
 
 WINDOW = "24h"

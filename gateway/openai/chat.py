@@ -9,53 +9,28 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from engines.api import Sampling
 from gateway.api import Fidelity
-from gateway.asks import Ask, Turn
-from gateway.openai.chat_tools import CallBody, Format, ToolFields, calls_of, format_of, tools_of
-from gateway.openai.wire import Wire as Wire
+from gateway.asks import Ask
+from gateway.openai.chat_tools import Format, ToolFields, format_of, tools_of
+from gateway.openai.messages import Message, amiss, turn_of
+from gateway.openai.wire import Metadata, Wire
 from ingest.api import InlineDocument
 
 MAX_SEED = 2**63
 MAX_VECTOR_STORES = 8
 MAX_ANSWERS = 128
 
-
-class TextPart(Wire):
-    type: Literal["text"]
-    text: str
-
-
-class FileRef(Wire):
-    file_id: str = Field(min_length=1)
-    file_data: None = None
-    filename: None = None
-
-
-class FilePart(Wire):
-    type: Literal["file"]
-    file: FileRef
-
-
-Part = Annotated[TextPart | FilePart, Field(discriminator="type")]
-
-
-class Message(Wire):
-    """The null fields, and `annotations`, are those that SDKs send back when a message is echoed;
-    annotations are no part of a prompt. An assistant that calls may have no content."""
-
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | Annotated[list[Part], Field(min_length=1)] | None = None
-    name: str | None = None
-    refusal: str | None = None
-    annotations: list[object] | None = None
-    audio: None = None
-    function_call: None = None
-    tool_calls: list[CallBody] | None = None
-    tool_call_id: Annotated[str, Field(min_length=1)] | None = None
+PASSED = ("reasoning_effort", "verbosity", "prompt_cache_retention", "prompt_cache_options")
+"""Fields that go to engines that know them as they came; elsewhere they are refused."""
 
 
 class Document(Wire):
     id: str = Field(min_length=1, max_length=256)
     text: str
+
+
+class CacheOptions(Wire):
+    mode: Literal["implicit", "explicit"] | None = None
+    ttl: Literal["30m"] | None = None
 
 
 class StreamOptions(Wire):
@@ -71,6 +46,8 @@ Stops = Annotated[
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
 Tier = Literal["auto", "default", "flex", "priority"]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+Verbosity = Literal["low", "medium", "high"]
 FidelityName = Literal["auto", "retrieval", "hierarchical", "full"]
 
 
@@ -96,11 +73,15 @@ class ChatBody(ToolFields):
     prompt_cache_key: str | None = None
     user: str | None = None
     safety_identifier: str | None = None
-    metadata: Annotated[dict[str, str], Field(max_length=16)] | None = None
+    metadata: Metadata | None = None
     n: Annotated[int, Field(ge=1, le=MAX_ANSWERS)] | None = None
-    store: Literal[False] | None = None
+    store: bool | None = None
     modalities: list[Literal["text"]] | None = None
     response_format: Format | None = None
+    reasoning_effort: Effort | None = None
+    verbosity: Verbosity | None = None
+    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
+    prompt_cache_options: CacheOptions | None = None
     fidelity: FidelityName | None = None
     allow_fallback: bool | None = None
     documents: list[Document] | None = None
@@ -122,7 +103,7 @@ class ChatBody(ToolFields):
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options|is only allowed when 'stream' is true")
         for i, message in enumerate(self.messages):
-            if complaint := _amiss(message):
+            if complaint := amiss(message):
                 raise ValueError(f"messages[{i}].{complaint}")
         ids = [document.id for document in self.documents or ()]
         if len(set(ids)) != len(ids):
@@ -134,29 +115,13 @@ class ChatBody(ToolFields):
         return self
 
 
-def _amiss(message: Message) -> str | None:
-    """What is wrong with a message whose fields are well-typed: where, how, and the code of it."""
-    if message.role == "tool" and message.tool_call_id is None:
-        return "tool_call_id|is required in a message with role 'tool'"
-    if message.role != "tool" and message.tool_call_id is not None:
-        return "tool_call_id|is only allowed in a message with role 'tool'"
-    if message.role != "assistant" and message.tool_calls:
-        return "tool_calls|is only allowed in a message with role 'assistant'"
-    if message.content is None and not (message.role == "assistant" and message.tool_calls):
-        missing = "content" not in message.model_fields_set
-        return "content|is required|" + (
-            "missing_required_parameter" if missing else "invalid_type"
-        )
-    return None
-
-
 def to_ask(body: ChatBody, *, seed: int) -> Ask:
     """`seed` is used when the caller gave none."""
     fidelity = Fidelity(body.fidelity or "auto")
     allow = body.allow_fallback
     return Ask(
         model=body.model,
-        turns=tuple(_turn(message) for message in body.messages),
+        turns=tuple(turn_of(message, i) for i, message in enumerate(body.messages)),
         documents=tuple(InlineDocument(d.id, d.text) for d in body.documents or ()),
         vector_store_ids=tuple(dict.fromkeys(body.vector_store_ids or ())),
         fidelity=fidelity,
@@ -172,22 +137,14 @@ def to_ask(body: ChatBody, *, seed: int) -> Ask:
         n=body.n or 1,
         tools=tools_of(body),
         json_format=format_of(body.response_format),
+        passed={name: value for name in PASSED if (value := _given(body, name)) is not None},
+        end_user=body.safety_identifier or body.user or "",
     )
 
 
-def _turn(message: Message) -> Turn:
-    content = message.content
-    parts = [content] if isinstance(content, str) else content or []
-    texts = [p if isinstance(p, str) else p.text for p in parts if not isinstance(p, FilePart)]
-    file_ids = [p.file.file_id for p in parts if isinstance(p, FilePart)]
-    return Turn(
-        role=message.role,
-        text="\n".join(texts),
-        file_ids=tuple(dict.fromkeys(file_ids)),
-        name=message.name,
-        tool_calls=calls_of(message.tool_calls),
-        tool_call_id=message.tool_call_id,
-    )
+def _given(body: ChatBody, name: str) -> object:
+    value = getattr(body, name)
+    return value.model_dump(exclude_none=True) if isinstance(value, Wire) else value
 
 
 def _sampling(body: ChatBody, seed: int) -> Sampling:

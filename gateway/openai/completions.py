@@ -7,11 +7,12 @@ from array import array
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from engines.api import Sampling
 from gateway.api import Fidelity, UnsupportedParameter
 from gateway.asks import Ask, RawPrompt
+from gateway.long_json import ObjectReader
 from gateway.openai.chat import (
     MAX_ANSWERS,
     MAX_SEED,
@@ -22,7 +23,7 @@ from gateway.openai.chat import (
     StreamOptions,
     Tier,
 )
-from gateway.openai.parse import decode_object, invalid
+from gateway.openai.parse import decode_object, validated
 from gateway.openai.wire import Wire
 
 DEFAULT_MAX_TOKENS = 16
@@ -71,15 +72,12 @@ class CompletionBody(Wire):
         return self
 
 
-def parse_completion(raw: bytes) -> CompletionBody:
+def parse_completion(raw: bytes | ObjectReader) -> CompletionBody:
     """Raises InvalidRequest or UnsupportedParameter, naming the first thing that is wrong."""
     body = decode_object(raw)
     _refuse(body)
     known = {name: value for name, value in body.items() if name not in ("suffix", "best_of")}
-    try:
-        return CompletionBody.model_validate(known)
-    except ValidationError as error:
-        raise invalid(error, known) from None
+    return validated(known, CompletionBody)
 
 
 def _refuse(body: Mapping[str, object]) -> None:

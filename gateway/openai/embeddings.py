@@ -8,9 +8,9 @@ from typing import Annotated, Literal, TypedDict
 from pydantic import Field
 
 from gateway.api import UnsupportedParameter
-from gateway.openai.chat import Wire
-from gateway.openai.parse import decode_object
-from gateway.openai.vector_stores_bodies import parse_body
+from gateway.long_json import ObjectReader
+from gateway.openai.parse import decode_object, validated
+from gateway.openai.wire import Wire
 from ingest.embeddings_api import Embedded
 
 MAX_TEXTS = 2048
@@ -50,12 +50,13 @@ class EmbeddingsList(TypedDict):
     usage: EmbeddingsUsage
 
 
-def parse_embeddings(raw: bytes) -> EmbeddingsBody:
+def parse_embeddings(raw: bytes | ObjectReader) -> EmbeddingsBody:
     """Raises InvalidRequest, or UnsupportedParameter for token ids: whose they are is unknown."""
-    texts = decode_object(raw).get("input")
+    body = decode_object(raw)
+    texts = body.get("input")
     if isinstance(texts, list) and texts and isinstance(texts[0], int | list):
         raise UnsupportedParameter("input", detail="as token ids; send text")
-    return parse_body(raw, EmbeddingsBody)
+    return validated(body, EmbeddingsBody)
 
 
 def embeddings_list(body: EmbeddingsBody, embedded: Embedded) -> EmbeddingsList:

@@ -11,17 +11,12 @@ REFUSED = frozenset(
         "functions",
         "moderation",
         "prediction",
-        "prompt_cache_options",
-        "prompt_cache_retention",
-        "reasoning_effort",
-        "verbosity",
         "web_search_options",
     }
 )
 """Known to OpenAI, not served here: any value but null is refused."""
 
 ONLY_VALUE: Mapping[str, Sequence[object]] = {
-    "store": [False],
     "modalities": [["text"]],
 }
 """Fields whose neutral value is accepted, and nothing else."""
@@ -30,7 +25,8 @@ MESSAGE_REFUSED = ("audio", "function_call")
 ROLES_REFUSED = ("function",)
 TOOLS_REFUSED = ("custom", "web_search", "file_search", "code_interpreter", "mcp")
 CHOICES_REFUSED = ("allowed_tools", "custom")
-PARTS_REFUSED = ("image_url", "input_audio", "refusal", "video_url")
+PARTS_REFUSED = ("input_audio", "refusal", "video_url")
+PART_FIELDS_REFUSED = ("prompt_cache_breakpoint",)
 FILE_REFUSED = ("file_data", "filename")
 
 
@@ -81,6 +77,9 @@ def _refuse_in_message(message: Mapping[str, object], where: str) -> None:
 def _refuse_in_part(part: Mapping[str, object], where: str) -> None:
     if part.get("type") in PARTS_REFUSED:
         raise UnsupportedParameter(f"{where}.type", detail=f"a part of type '{part['type']}'")
+    for name in PART_FIELDS_REFUSED:
+        if part.get(name) is not None:
+            raise UnsupportedParameter(f"{where}.{name}")
     file = part.get("file")
     if isinstance(file, dict):
         for name in FILE_REFUSED:

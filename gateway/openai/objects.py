@@ -204,7 +204,7 @@ def usage_object(usage: Usage) -> UsageObject:
         total_tokens=usage.prompt_tokens + usage.completion_tokens,
         prompt_tokens_details=PromptDetails(cached_tokens=usage.cached_tokens, audio_tokens=0),
         completion_tokens_details=CompletionDetails(
-            reasoning_tokens=0,
+            reasoning_tokens=usage.reasoning_tokens,
             audio_tokens=0,
             accepted_prediction_tokens=0,
             rejected_prediction_tokens=0,

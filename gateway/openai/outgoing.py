@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 
-from gateway.asks import Ask, ToolCall
+from gateway.asks import Ask, Image, ToolCall
 from gateway.prompt.layout import SlottedMessage
 
 
 def chat_body(messages: Sequence[SlottedMessage], ask: Ask) -> Mapping[str, object]:
     """Messages with the text of their files in place, and what was asked of the answer."""
-    body: dict[str, object] = {"messages": [_message(message) for message in messages]}
+    body: dict[str, object] = {
+        **ask.passed,
+        "messages": [_message(message) for message in messages],
+    }
     if ask.tools.offered:
         body["tools"] = [tool.spec for tool in ask.tools.offered]
         body["tool_choice"] = ask.tools.mode.value
@@ -24,7 +27,8 @@ def chat_body(messages: Sequence[SlottedMessage], ask: Ask) -> Mapping[str, obje
 
 
 def _message(message: SlottedMessage) -> Mapping[str, object]:
-    sent: dict[str, object] = {"role": message.role, "content": message.text}
+    content = _parts(message) if message.images else message.text
+    sent: dict[str, object] = {"role": message.role, "content": content}
     if message.name is not None:
         sent["name"] = message.name
     if message.tool_call_id is not None:
@@ -34,6 +38,29 @@ def _message(message: SlottedMessage) -> Mapping[str, object]:
         if not message.text:
             sent["content"] = None
     return sent
+
+
+def _parts(message: SlottedMessage) -> list[Mapping[str, object]]:
+    """The text in pieces, with its images where the caller put them."""
+    text = message.text
+    parts: list[Mapping[str, object]] = []
+    start = 0
+    for image in message.images:
+        stop = max(start, len(text) - image.tail_chars)
+        parts += [*_text_part(text[start:stop]), _image_part(image)]
+        start = stop
+    return [*parts, *_text_part(text[start:])]
+
+
+def _text_part(text: str) -> list[Mapping[str, object]]:
+    return [{"type": "text", "text": text}] if text else []
+
+
+def _image_part(image: Image) -> Mapping[str, object]:
+    told: dict[str, object] = {"url": image.url}
+    if image.detail is not None:
+        told["detail"] = image.detail
+    return {"type": "image_url", "image_url": told}
 
 
 def _call(call: ToolCall) -> Mapping[str, object]:

@@ -1,6 +1,7 @@
 """Bytes to a ChatBody, and everything that can be wrong with them in OpenAI's words."""
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -9,6 +10,9 @@ from gateway.api import InvalidRequest
 from gateway.long_json import ObjectReader, decode
 from gateway.openai.chat import ChatBody
 from gateway.openai.fields import REFUSED, refuse_unsupported
+from gateway.openai.wire import Wire
+
+Body = TypeVar("Body", bound=Wire)
 
 CODES = {
     "missing": "missing_required_parameter",
@@ -19,6 +23,7 @@ CODES = {
     "literal_error": "invalid_value",
     "union_tag_invalid": "invalid_value",
     "string_pattern_mismatch": "invalid_value",
+    "invalid_encrypted_content": "invalid_encrypted_content",
 }
 """pydantic's error type to OpenAI's code; `*_type` is invalid_type, limits are spelled below."""
 
@@ -39,10 +44,19 @@ def validated_chat(body: Mapping[str, object]) -> ChatBody:
     """Raises what `parse_chat` does."""
     refuse_unsupported(body)
     known = {name: value for name, value in body.items() if name not in REFUSED}
+    return validated(known, ChatBody)
+
+
+def validated(body: Mapping[str, object], kind: type[Body]) -> Body:
+    """Raises InvalidRequest, naming the first thing that is wrong."""
     try:
-        return ChatBody.model_validate(known)
+        return kind.model_validate(body)
     except ValidationError as error:
-        raise invalid(error, known) from None
+        raise invalid(error, body) from None
+    except RecursionError:
+        raise InvalidRequest(
+            "The JSON body of your request is nested too deeply.", param=None, code="invalid_json"
+        ) from None
 
 
 def decode_object(raw: bytes | ObjectReader) -> dict[str, object]:

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 
 from gateway.api import InvalidRequest, UnsupportedParameter
 from gateway.asks import Ask, StoreScope
-from gateway.openai.chat import ChatBody, to_ask
+from gateway.openai.chat import CacheOptions, ChatBody, to_ask
+from gateway.openai.compaction import CompactionItem
 from gateway.openai.fields import refuse_unsupported
 from gateway.openai.parse import invalid
 from gateway.openai.responses_bodies import (
@@ -26,18 +27,25 @@ from gateway.openai.responses_items import (
     FunctionCallItem,
     FunctionOutputItem,
     InputFile,
+    InputImage,
     InputItem,
+    InputText,
     MessageItem,
+    OutputText,
 )
 from gateway.openai.vector_stores_filters import to_filter
 
 Json = dict[str, object]
+
+RECALLED = "Summary of the conversation so far:\n\n"
 
 NAMES = {
     "messages": "input",
     "response_format": "text.format",
     "max_completion_tokens": "max_output_tokens",
     "vector_store_ids": "tools",
+    "reasoning_effort": "reasoning.effort",
+    "verbosity": "text.verbosity",
 }
 """Chat's names of what a response calls otherwise."""
 
@@ -52,7 +60,8 @@ def response_ask(body: ResponseBody, history: Sequence[InputItem], *, seed: int)
         except ValidationError as error:
             raise invalid(error, chat) from None
         ask = to_ask(parsed, seed=seed)
-    return replace(ask, store_scope=_scope(body.file_search))
+    ask = replace(ask, store_scope=_scope(body.file_search))
+    return _with_places(ask, [*history_places(history), *image_places(body.items, "input")])
 
 
 def _chat_body(body: ResponseBody, history: Sequence[InputItem]) -> Json:
@@ -76,6 +85,10 @@ def _chat_body(body: ResponseBody, history: Sequence[InputItem]) -> Json:
         "tool_choice": _tool_choice(body),
         "parallel_tool_calls": body.parallel_tool_calls if body.functions else None,
         "response_format": _response_format(body),
+        "reasoning_effort": body.reasoning.effort if body.reasoning else None,
+        "verbosity": body.text.verbosity if body.text else None,
+        "prompt_cache_retention": body.prompt_cache_retention,
+        "prompt_cache_options": _dumped(body.prompt_cache_options),
         "fidelity": body.fidelity,
         "allow_fallback": body.allow_fallback,
         "documents": [one.model_dump() for one in body.documents or ()] or None,
@@ -93,6 +106,8 @@ def _messages(instructions: str | None, items: Sequence[InputItem]) -> list[Json
         match item:
             case MessageItem():
                 messages.append({"role": item.role, "content": _content(item)})
+            case CompactionItem():
+                messages.append({"role": "assistant", "content": f"{RECALLED}{item.summary}"})
             case FunctionCallItem():
                 _calls_of_last(messages).append(_call(item))
             case FunctionOutputItem():
@@ -105,12 +120,48 @@ def _messages(instructions: str | None, items: Sequence[InputItem]) -> list[Json
 def _content(item: MessageItem) -> str | list[Json]:
     if isinstance(item.content, str):
         return item.content
+    return [_part(part) for part in item.content]
+
+
+def _part(part: InputText | OutputText | InputFile | InputImage) -> Json:
+    match part:
+        case InputFile():
+            return {"type": "file", "file": {"file_id": part.file_id}}
+        case InputImage():
+            image = {"url": part.image_url, "detail": part.detail}
+            return {"type": "image_url", "image_url": image}
+        case _:
+            return {"type": "text", "text": part.text}
+
+
+def _with_places(ask: Ask, places: Sequence[str]) -> Ask:
+    """The images named as they are in the response's own body."""
+    if not ask.images:
+        return ask
+    names = iter(places)
+    turns = tuple(
+        replace(turn, images=tuple(replace(one, where=next(names)) for one in turn.images))
+        for turn in ask.turns
+    )
+    return replace(ask, turns=turns)
+
+
+def image_places(items: Sequence[InputItem], where: str) -> list[str]:
     return [
-        {"type": "file", "file": {"file_id": part.file_id}}
-        if isinstance(part, InputFile)
-        else {"type": "text", "text": part.text}
-        for part in item.content
+        f"{where}[{i}].content[{j}]"
+        for i, item in enumerate(items)
+        if isinstance(item, MessageItem) and not isinstance(item.content, str)
+        for j, part in enumerate(item.content)
+        if isinstance(part, InputImage)
     ]
+
+
+def history_places(history: Sequence[InputItem]) -> list[str]:
+    return ["previous_response_id" for _ in image_places(history, "")]
+
+
+def _dumped(options: CacheOptions | None) -> Json | None:
+    return None if options is None else options.model_dump(exclude_none=True)
 
 
 def _calls_of_last(messages: list[Json]) -> list[Json]:
@@ -179,7 +230,7 @@ def own_names() -> Iterator[None]:
         message = str(error).replace(f"'{error.param}'", f"'{param}'")
         raise InvalidRequest(message, param=param or None, code=error.code) from None
     except UnsupportedParameter as error:
-        raise UnsupportedParameter(_renamed(error.param)) from None
+        raise UnsupportedParameter(_renamed(error.param), detail=error.detail) from None
 
 
 def _renamed(param: str) -> str:

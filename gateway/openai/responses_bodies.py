@@ -6,21 +6,24 @@ Knows types and ranges, and what of OpenAI's is refused by name.
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from gateway.api import InvalidRequest, UnsupportedParameter
+from gateway.api import UnsupportedParameter
 from gateway.long_json import ObjectReader
 from gateway.openai.chat import (
     MAX_VECTOR_STORES,
+    CacheOptions,
     Document,
+    Effort,
     FidelityName,
     Tier,
-    Wire,
+    Verbosity,
 )
-from gateway.openai.parse import decode_object, invalid
+from gateway.openai.parse import decode_object, validated
 from gateway.openai.responses_items import InputItem, MessageItem
 from gateway.openai.vector_stores_bodies import RankingOptions
 from gateway.openai.vector_stores_filters import FilterBody
+from gateway.openai.wire import Metadata, Wire
 from ingest.stores_api import MAX_RESULTS
 
 RESULTS: Final = "file_search_call.results"
@@ -32,19 +35,27 @@ Include = Literal[
 """There are no reasoning items here, so their content is included as it is: not."""
 
 REFUSED = (
+    "access_programs",
     "background",
+    "background_options",
     "context_management",
     "conversation",
+    "image",
     "max_tool_calls",
     "moderation",
     "prompt",
-    "prompt_cache_options",
-    "prompt_cache_retention",
 )
 """Known to OpenAI, not served here: any value but null and false is refused."""
 
-ITEMS_SERVED = ("message", "function_call", "function_call_output", "file_search_call")
-PARTS_SERVED = ("input_text", "output_text", "input_file")
+ITEMS_SERVED = (
+    "message",
+    "function_call",
+    "function_call_output",
+    "file_search_call",
+    "compaction",
+)
+PARTS_SERVED = ("input_text", "output_text", "input_file", "input_image")
+OUTPUTS_SERVED = ("input_text",)
 TOOLS_SERVED = ("function", "file_search")
 
 FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
@@ -105,11 +116,11 @@ class TextBody(Wire):
     format: Annotated[PlainText | JsonObject | JsonSchema, Field(discriminator="type")] | None = (
         None
     )
-    verbosity: Literal["medium"] | None = None
+    verbosity: Verbosity | None = None
 
 
-class NoReasoning(Wire):
-    effort: Literal["none"] | None = None
+class Reasoning(Wire):
+    effort: Effort | None = None
     summary: None = None
     generate_summary: None = None
 
@@ -129,13 +140,7 @@ class ResponseBody(Wire):
     stream: bool | None = None
     stream_options: ResponseStreamOptions | None = None
     include: list[Include] | None = None
-    metadata: (
-        Annotated[
-            dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
-            Field(max_length=16),
-        ]
-        | None
-    ) = None
+    metadata: Metadata | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
@@ -144,11 +149,13 @@ class ResponseBody(Wire):
     tools: list[Tool] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
-    reasoning: NoReasoning | None = None
+    reasoning: Reasoning | None = None
     truncation: Literal["disabled"] | None = None
     background: Literal[False] | None = None
     service_tier: Tier | None = None
     prompt_cache_key: str | None = None
+    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
+    prompt_cache_options: CacheOptions | None = None
     user: str | None = None
     safety_identifier: str | None = None
     fidelity: FidelityName | None = None
@@ -188,14 +195,7 @@ def parse_response(raw: bytes | ObjectReader) -> ResponseBody:
     body = decode_object(raw)
     refuse_unsupported(body)
     known = {name: value for name, value in body.items() if name not in REFUSED}
-    try:
-        return ResponseBody.model_validate(known)
-    except ValidationError as error:
-        raise invalid(error, known) from None
-    except RecursionError:
-        raise InvalidRequest(
-            "The JSON body of your request is nested too deeply.", param=None, code="invalid_json"
-        ) from None
+    return validated(known, ResponseBody)
 
 
 def refuse_unsupported(body: Mapping[str, object]) -> None:
@@ -213,8 +213,8 @@ def refuse_unsupported(body: Mapping[str, object]) -> None:
     for i, item in enumerate(items if isinstance(items, list) else ()):
         if isinstance(item, dict):
             _refuse_kinds(item.get("content"), f"input[{i}].content", PARTS_SERVED)
-            _refuse_kinds(item.get("output"), f"input[{i}].output", PARTS_SERVED)
-            _refuse_file_bytes(item.get("content"), f"input[{i}].content")
+            _refuse_kinds(item.get("output"), f"input[{i}].output", OUTPUTS_SERVED)
+            _refuse_in_parts(item.get("content"), f"input[{i}].content")
     choice = body.get("tool_choice")
     if isinstance(choice, dict) and isinstance(choice.get("type"), str):
         _refuse_kinds([choice], "tool_choice", TOOLS_SERVED)
@@ -223,7 +223,7 @@ def refuse_unsupported(body: Mapping[str, object]) -> None:
 def _refuse_reasoning(reasoning: object) -> None:
     if isinstance(reasoning, dict):
         for name, value in reasoning.items():
-            if value is not None and (name, value) != ("effort", "none"):
+            if value is not None and name != "effort":
                 raise UnsupportedParameter(f"reasoning.{name}")
 
 
@@ -236,14 +236,19 @@ def _refuse_kinds(items: object, where: str, served: tuple[str, ...]) -> None:
             raise UnsupportedParameter(f"{where}[{i}].type", detail=f"'{kind}'")
 
 
-def _refuse_file_bytes(parts: object, where: str) -> None:
-    if not isinstance(parts, list):
-        return
-    for i, part in enumerate(parts):
+WAYS_OUT: Mapping[str, Mapping[str, str]] = {
+    "input_file": {"file_data": "upload to /v1/files", "file_url": "upload to /v1/files"},
+    "input_image": {"file_id": "send 'image_url', which may hold the bytes"},
+}
+"""By kind of part what of it is not served, and what to do instead."""
+
+
+def _refuse_in_parts(parts: object, where: str) -> None:
+    for i, part in enumerate(parts if isinstance(parts, list) else ()):
         if isinstance(part, dict):
-            for name in ("file_data", "file_url"):
+            for name, way_out in WAYS_OUT.get(str(part.get("type")), {}).items():
                 if part.get(name) is not None:
-                    raise UnsupportedParameter(f"{where}[{i}].{name}", detail="upload to /v1/files")
+                    raise UnsupportedParameter(f"{where}[{i}].{name}", detail=way_out)
 
 
 def _refuse_includes(include: object) -> None:

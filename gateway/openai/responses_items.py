@@ -5,7 +5,9 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag, TypeAdapter
 
-from gateway.openai.chat import Wire
+from gateway.openai.compaction import CompactionItem
+from gateway.openai.messages import Detail, ImageUrl
+from gateway.openai.wire import Wire
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 Id = Annotated[str, Field(min_length=1, max_length=128)]
@@ -33,7 +35,16 @@ class InputFile(Wire):
     file_url: None = None
 
 
-ContentPart = Annotated[InputText | OutputText | InputFile, Field(discriminator="type")]
+class InputImage(Wire):
+    type: Literal["input_image"]
+    image_url: ImageUrl
+    detail: Detail | None = None
+    file_id: None = None
+
+
+ContentPart = Annotated[
+    InputText | OutputText | InputFile | InputImage, Field(discriminator="type")
+]
 
 
 class MessageItem(Wire):
@@ -84,7 +95,8 @@ InputItem = Annotated[
     Annotated[MessageItem, Tag("message")]
     | Annotated[FunctionCallItem, Tag("function_call")]
     | Annotated[FunctionOutputItem, Tag("function_call_output")]
-    | Annotated[FileSearchItem, Tag("file_search_call")],
+    | Annotated[FileSearchItem, Tag("file_search_call")]
+    | Annotated[CompactionItem, Tag("compaction")],
     Discriminator(_kind_of),
 ]
 
@@ -95,6 +107,7 @@ ID_PREFIXES = {
     "function_call": "fc",
     "function_call_output": "fco",
     "file_search_call": "fs",
+    "compaction": "cmp",
 }
 
 
@@ -106,7 +119,8 @@ def listed(items: Sequence[InputItem], suffix: str) -> list[dict[str, object]]:
 def _listed(item: InputItem, suffix: str) -> dict[str, object]:
     body: dict[str, object] = item.model_dump(exclude_none=True)
     body["id"] = item.id or f"{ID_PREFIXES[item.type]}_{suffix}"
-    body.setdefault("status", "completed")
+    if not isinstance(item, CompactionItem):
+        body.setdefault("status", "completed")
     if isinstance(item, MessageItem) and isinstance(item.content, str):
         body["content"] = [_text_part(item.role, item.content)]
     return body

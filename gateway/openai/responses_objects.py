@@ -93,7 +93,7 @@ class ResponseError(TypedDict):
 
 
 class ReasoningObject(TypedDict):
-    effort: None
+    effort: str | None
     summary: None
 
 
@@ -185,7 +185,9 @@ class ResponseWriter:
             parallel_tool_calls=body.parallel_tool_calls is not False,
             previous_response_id=body.previous_response_id,
             prompt_cache_key=body.prompt_cache_key,
-            reasoning=ReasoningObject(effort=None, summary=None),
+            reasoning=ReasoningObject(
+                effort=body.reasoning.effort if body.reasoning else None, summary=None
+            ),
             safety_identifier=body.safety_identifier,
             service_tier=signature.service_tier,
             store=body.store is not False,
@@ -194,7 +196,7 @@ class ResponseWriter:
             presence_penalty=0.0,
             frequency_penalty=0.0,
             top_logprobs=body.top_logprobs or 0,
-            text={"format": _format_object(body)},
+            text=_text_object(body),
             tool_choice=_choice_object(body),
             tools=[_tool_object(tool) for tool in body.tools or ()],
             truncation="disabled",
@@ -283,7 +285,7 @@ def response_usage(usage: Usage) -> ResponseUsage:
         input_tokens=usage.prompt_tokens,
         input_tokens_details=CachedDetails(cached_tokens=usage.cached_tokens),
         output_tokens=usage.completion_tokens,
-        output_tokens_details=ReasoningDetails(reasoning_tokens=0),
+        output_tokens_details=ReasoningDetails(reasoning_tokens=usage.reasoning_tokens),
         total_tokens=usage.prompt_tokens + usage.completion_tokens,
     )
 
@@ -296,6 +298,13 @@ def _result_object(found: FoundPassage) -> SearchResultObject:
         text=found.text,
         attributes=None,
     )
+
+
+def _text_object(body: ResponseBody) -> dict[str, object]:
+    told: dict[str, object] = {"format": _format_object(body)}
+    if body.text is not None and body.text.verbosity is not None:
+        told["verbosity"] = body.text.verbosity
+    return told
 
 
 def _format_object(body: ResponseBody) -> Mapping[str, object]:

@@ -1,21 +1,19 @@
 """Bodies and answers of /v1/tokenize and /v1/detokenize, in vLLM's shape; knows no tokenizer."""
 
 from array import array
-from typing import Annotated, TypedDict, TypeVar
+from typing import Annotated, TypedDict
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from gateway.api import InvalidRequest, UnsupportedParameter
 from gateway.asks import Ask, RawPrompt
 from gateway.long_json import ObjectReader
 from gateway.openai.chat import to_ask
-from gateway.openai.parse import decode_object, invalid, validated_chat
+from gateway.openai.parse import decode_object, validated, validated_chat
 from gateway.openai.wire import Wire
 
 OF_CHAT = ("model", "messages", "tools", "documents")
 MAX_TOKEN_ID = 2**31
-
-B = TypeVar("B", bound=Wire)
 
 
 class TokenizeOptions(Wire):
@@ -61,10 +59,10 @@ def parse_tokenize(raw: bytes | ObjectReader) -> tuple[Ask, TokenizeOptions]:
             code="missing_required_parameter",
         )
     if body.get("prompt") is not None:
-        given = _validated(PromptOptions, body)
+        given = validated(body, PromptOptions)
         _refuse_other(given, "add_special_tokens", False)
         return Ask(model=given.model, turns=(), raw=RawPrompt(given.prompt or "")), given
-    options = _validated(TokenizeOptions, {k: v for k, v in body.items() if k not in OF_CHAT})
+    options = validated({k: v for k, v in body.items() if k not in OF_CHAT}, TokenizeOptions)
     _refuse_other(options, "add_special_tokens", True)
     chat = validated_chat({name: body[name] for name in OF_CHAT if name in body})
     return to_ask(chat, seed=0), options
@@ -72,15 +70,8 @@ def parse_tokenize(raw: bytes | ObjectReader) -> tuple[Ask, TokenizeOptions]:
 
 def parse_detokenize(raw: bytes | ObjectReader) -> tuple[str, "array[int]"]:
     """Model and ids. Raises InvalidRequest."""
-    body = _validated(DetokenizeBody, decode_object(raw))
+    body = validated(decode_object(raw), DetokenizeBody)
     return body.model, array("i", body.tokens)
-
-
-def _validated(kind: type[B], body: dict[str, object]) -> B:
-    try:
-        return kind.model_validate(body)
-    except ValidationError as error:
-        raise invalid(error, body) from None
 
 
 def _refuse_other(options: TokenizeOptions, name: str, value: bool) -> None:

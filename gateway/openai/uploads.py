@@ -4,8 +4,8 @@ from typing import Annotated, Literal, TypedDict
 
 from pydantic import Field
 
-from gateway.openai.chat import Wire
 from gateway.openai.files import MAX_LIFE_S, MIN_LIFE_S, FileObject, file_object
+from gateway.openai.wire import Wire
 from ingest.uploads_api import MAX_UPLOAD_BYTES, NewUpload, UploadPart, UploadRecord
 
 MAX_PARTS = 10_000

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from gateway.api import InvalidRequest, UnsupportedParameter
-from gateway.openai.chat import Wire
-from gateway.openai.parse import decode_object, invalid
+from gateway.api import UnsupportedParameter
+from gateway.long_json import ObjectReader
+from gateway.openai.parse import decode_object, validated
 from gateway.openai.vector_stores_filters import FilterBody, Scalar, to_filter
+from gateway.openai.wire import Metadata, Wire
 from ingest.stores_api import (
     MAX_BATCH_FILES,
     MAX_CHUNK_TOKENS,
@@ -26,7 +27,6 @@ MAX_QUERIES = 16
 DEFAULT_RESULTS = 10
 
 Key = Annotated[str, Field(max_length=64)]
-Metadata = Annotated[dict[Key, Annotated[str, Field(max_length=512)]], Field(max_length=16)]
 Attributes = Annotated[
     dict[Key, Annotated[str, Field(max_length=512)] | bool | int | float], Field(max_length=16)
 ]
@@ -192,14 +192,6 @@ def chunking_of(body: AutoChunking | StaticChunking | None) -> Chunking:
     )
 
 
-def parse_body(raw: bytes, kind: type[Body]) -> Body:
+def parse_body(raw: bytes | ObjectReader, kind: type[Body]) -> Body:
     """Raises InvalidRequest, naming the first thing that is wrong."""
-    body = decode_object(raw)
-    try:
-        return kind.model_validate(body)
-    except ValidationError as error:
-        raise invalid(error, body) from None
-    except RecursionError:
-        raise InvalidRequest(
-            "The JSON body of your request is nested too deeply.", param=None, code="invalid_json"
-        ) from None
+    return validated(decode_object(raw), kind)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gateway.api import InvalidRequest
-from gateway.openai.chat import Wire
+from gateway.openai.wire import Wire
 from retrieval.api import AllOf, AnyOf, Comparator, Comparison, Filter, QueryRejected
 from retrieval.filters import check_filter
 

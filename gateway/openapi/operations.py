@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from gateway.openai.batches import BatchList, BatchObject, CreateBatchBody
 from gateway.openai.chat import ChatBody
+from gateway.openai.compacting import CompactBody, CompactedResponse
 from gateway.openai.completion_answers import TextCompletion
 from gateway.openai.completions import CompletionBody
 from gateway.openai.embeddings import EmbeddingsBody, EmbeddingsList
@@ -19,6 +20,7 @@ from gateway.openai.models import ModelList, ModelObject
 from gateway.openai.objects import ChatCompletion
 from gateway.openai.responses_bodies import ResponseBody
 from gateway.openai.responses_objects import InputItemList, ResponseDeleted, ResponseObject
+from gateway.openai.stored import ChatDeleted, ChatList, MessageList, StoredChat, UpdateChat
 from gateway.openai.tokenize import DetokenizeAnswer, DetokenizeBody, TokenizeAnswer
 from gateway.openai.uploads import CompleteUpload, CreateUpload, PartObject, UploadObject
 from gateway.openai.vector_stores_bodies import (
@@ -55,6 +57,7 @@ class Operation:
     """Whether what goes wrong is told as OpenAI's error object."""
 
 
+CHAT = "/v1/chat/completions/{completion_id}"
 STORES = "/v1/vector_stores"
 STORE = STORES + "/{store_id}"
 
@@ -83,10 +86,16 @@ PART_FORM: Mapping[str, object] = {
 
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("post", "/v1/chat/completions"): Operation(answer=ChatCompletion, body=ChatBody, streams=True),
+    ("get", "/v1/chat/completions"): Operation(answer=ChatList),
+    ("get", CHAT): Operation(answer=StoredChat),
+    ("post", CHAT): Operation(answer=StoredChat, body=UpdateChat),
+    ("delete", CHAT): Operation(answer=ChatDeleted),
+    ("get", CHAT + "/messages"): Operation(answer=MessageList),
     ("post", "/v1/completions"): Operation(
         answer=TextCompletion, body=CompletionBody, streams=True
     ),
     ("post", "/v1/responses"): Operation(answer=ResponseObject, body=ResponseBody, streams=True),
+    ("post", "/v1/responses/compact"): Operation(answer=CompactedResponse, body=CompactBody),
     ("get", "/v1/responses/{response_id}"): Operation(answer=ResponseObject),
     ("delete", "/v1/responses/{response_id}"): Operation(answer=ResponseDeleted),
     ("post", "/v1/responses/{response_id}/cancel"): Operation(answer=ResponseObject),

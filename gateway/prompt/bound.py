@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-SLICE_CHARS = 131_072
+SLICE_CHARS = 32_768
 
 SIGNS = frozenset(range(33, 127))
 CLASSES = bytes(97 if byte in SIGNS else 32 if byte == 32 else 120 for byte in range(256))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 
-from gateway.asks import ToolCall
+from gateway.asks import Image, ToolCall
 from gateway.prompt.template import ChatTemplate
 
 QUESTION = -1
@@ -41,6 +41,8 @@ class SlottedMessage:
     name: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
+    images: tuple[Image, ...] = ()
+    """For engines that read chat; a template has no place for them."""
 
     @property
     def text(self) -> str:

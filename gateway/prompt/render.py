@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gateway.asks import Turn
+from gateway.asks import Image, Turn
 from gateway.prompt.layout import QUESTION, Control, Layout, Slot, SlottedMessage, lay_out
 from gateway.prompt.model_text import ModelText
 from gateway.prompt.segment import Segmented, SegmentedTurn, Source
@@ -58,7 +58,12 @@ class Excerpt:
 def render_whole(segmented: Segmented, model: ModelText) -> Prompt:
     """Everything the caller sent, documents before the question. Raises TemplateRefused."""
     messages = [
-        _spoken(one.turn, _whole_content(segmented, one, asks=i == segmented.question_turn), model)
+        _spoken(
+            one.turn,
+            _whole_content(segmented, one, asks=i == segmented.question_turn),
+            one.turn.images,
+            model,
+        )
         for i, one in enumerate(segmented.turns)
     ]
     return _encode(segmented.sources, messages, segmented, model)
@@ -71,7 +76,7 @@ def render_packed(segmented: Segmented, passages: str, model: ModelText) -> Prom
         content: tuple[str | Slot, ...] = (one.asking,)
         if i == segmented.question_turn:
             content = (Slot(passages, None), "\n\n", Slot("", QUESTION), one.asking)
-        messages.append(_spoken(one.turn, content, model))
+        messages.append(_spoken(one.turn, content, one.asking_images, model))
     return _encode((), messages, segmented, model)
 
 
@@ -92,12 +97,15 @@ def locate(prompt: Prompt, start: int, stop: int, model: ModelText) -> list[Exce
     return excerpts
 
 
-def _spoken(turn: Turn, content: tuple[str | Slot, ...], model: ModelText) -> SlottedMessage:
+def _spoken(
+    turn: Turn, content: tuple[str | Slot, ...], images: tuple[Image, ...], model: ModelText
+) -> SlottedMessage:
     syntax = syntax_of(model.template.source)
     return SlottedMessage(
         role=turn.role,
         name=turn.name,
         content=content,
+        images=images,
         tool_calls=tuple(replace(call, id=spoken_id(call.id, syntax)) for call in turn.tool_calls),
         tool_call_id=turn.tool_call_id and spoken_id(turn.tool_call_id, syntax),
     )

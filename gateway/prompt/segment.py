@@ -7,10 +7,10 @@ what lies between is context. System messages stay with both.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from gateway.asks import Turn
+from gateway.asks import Image, Turn
 from ingest.api import InlineDocument, StoredText
 
 MAX_QUESTION_CHARS = 2000
@@ -70,12 +70,24 @@ class SegmentedTurn:
     @property
     def asking(self) -> str:
         """The text without its context."""
-        text = self.turn.text
         if self.split is None:
-            return text
-        lead = text[: self.split.start].strip()
-        question = text[self.split.stop :].strip()
-        return f"{lead}\n\n{question}" if lead else question
+            return self.turn.text
+        lead = self.turn.text[: self.split.start].strip()
+        return f"{lead}\n\n{self.closing}" if lead else self.closing
+
+    @property
+    def closing(self) -> str:
+        """The text behind its context, with which `asking` ends."""
+        text = self.turn.text
+        return text if self.split is None else text[self.split.stop :].strip()
+
+    @property
+    def asking_images(self) -> tuple[Image, ...]:
+        """The images of the turn in their places in `asking`."""
+        most = len(self.closing)
+        return tuple(
+            replace(image, tail_chars=min(image.tail_chars, most)) for image in self.turn.images
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -147,6 +147,16 @@ class TextEncoder:
             memo_tokens=memo_tokens,
         )
 
+    def start_compiling(self) -> None:
+        """Returns at once; see `FastBpe.start_compiling`."""
+        if self.fast is not None:
+            self.fast.start_compiling()
+
+    def wait_compiled(self, limit_s: float) -> None:
+        """Until the compiled encoder is ready or never will be, but no longer."""
+        if self.fast is not None:
+            self.fast.compiled.wait(limit_s)
+
     @property
     def num_ids(self) -> int:
         return self.tokenizer.get_vocab_size(with_added_tokens=True)

@@ -11,10 +11,13 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive
 
+from engines.api import FinishReason
 from gateway.answers import Answered, AnswerEvent
 from gateway.api import InvalidRequest
 from gateway.asks import Ask
 from gateway.chat import ChatService
+from gateway.openai.compacting import CompactBody, compacted
+from gateway.openai.compaction import CompactionCut
 from gateway.openai.responses_ask import own_names, response_ask
 from gateway.openai.responses_bodies import ResponseBody
 from gateway.openai.responses_items import KEPT_ITEMS, InputItem, listed
@@ -83,6 +86,27 @@ class ResponsesService:
             limit_s=limit_s,
         )
 
+    async def compact(self, body: CompactBody, receive: Receive, *, tenant: str) -> Response:
+        """The conversation as its user's messages and a summary of the rest. Raises what
+        answering raises, and CompactionCut."""
+        with concluded("responses.compact", self._parts.metrics, self._parts.monotonic):
+            limit_s = self._parts.board.current.answer.deadline_s
+            return await while_connected(receive, within(limit_s, self._compacted(body, tenant)))
+
+    async def _compacted(self, body: CompactBody, tenant: str) -> Response:
+        history: Sequence[InputItem] = ()
+        if body.previous_response_id is not None:
+            history = await self._history(body.previous_response_id, tenant)
+        asking = body.asking()
+        ask = replace(response_ask(asking, history, seed=self._parts.new_seed()), tenant=tenant)
+        with own_names():
+            whole = await self._chat.whole(ask, self._chat.new_answer_id(ResponseSpelling(asking)))
+        end, said = whole.heard.end, whole.heard.choices[0].text
+        if end.reason is FinishReason.LENGTH or not said.strip():
+            raise CompactionCut(end.usage.completion_tokens)
+        told = compacted([*history, *body.items], whole.heard, whole.signature)
+        return json_response(told, headers=whole.headers)
+
     async def input_items(self, response_id: str, *, tenant: str) -> list[dict[str, object]]:
         """All that the answer was read from, oldest first. Raises ResponseMissing."""
         chain = await self._parts.responses.chain(response_id, tenant=tenant)
@@ -115,7 +139,8 @@ class ResponsesService:
         return json_response(response, headers=whole.headers)
 
     async def _begin(self, ask: Ask, spelling: ResponseSpelling) -> Begun:
-        begun = await self._chat.begin(ask, self._chat.new_answer_id(spelling), spelling)
+        with own_names():
+            begun = await self._chat.begin(ask, self._chat.new_answer_id(spelling), spelling)
         speech = begun.speech
         assert isinstance(speech, ResponseSpeech), "spelled by ResponseSpelling"
 

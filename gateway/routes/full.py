@@ -11,7 +11,7 @@ from gateway.stream import Ended, speak
 
 async def answer_full(task: Task, means: Means) -> AsyncGenerator[AnswerEvent, None]:
     """Raises what `Engine.generate` raises."""
-    facts = task.facts(tokens_read=len(task.prompt.ids), coverage=1.0)
+    facts = task.facts(tokens_read=task.num_tokens(task.prompt), coverage=1.0)
     yield Opened(facts)
     request = task.request(task.prompt, Attention.FULL)
     async with aclosing(

@@ -23,6 +23,7 @@ from gateway.answers import Answered, AnswerEvent, Facts, Opened, Progress, Said
 from gateway.asks import Tools
 from gateway.citations import Reading, cite
 from gateway.prompt.render import Prompt, render_packed
+from gateway.prompt.segment import Segmented
 from gateway.routes.cutting import Part, cut_sources, text_of
 from gateway.routes.full import answer_full
 from gateway.routes.task import Means, Task, answered
@@ -115,7 +116,9 @@ async def answer_map_reduce(task: Task, means: Means) -> AsyncGenerator[AnswerEv
     parts = await asyncio.to_thread(_parts, task)
     reason = f"{task.plan.reason}; by {METHOD} over {len(parts)} parts"
     task = replace(task, plan=replace(task.plan, reason=reason))
-    facts = replace(task.facts(tokens_read=len(task.prompt.ids), coverage=1.0), method=METHOD)
+    facts = replace(
+        task.facts(tokens_read=task.num_tokens(task.prompt), coverage=1.0), method=METHOD
+    )
     yield Opened(facts)
     book = _Book()
     async with aclosing(_read(parts, book, task, means)) as reading:
@@ -144,7 +147,7 @@ async def _read(
 ) -> AsyncGenerator[Progress, None]:
     """Fill the book with notes on all parts, joined until they fit beside the question."""
     work = [((i + 1,), f"{text_of(part)}\n\n{NOTE_INSTRUCTION}") for i, part in enumerate(parts)]
-    total = len(task.prompt.ids)
+    total = task.num_tokens(task.prompt)
     async with aclosing(_noted(work, task, means)) as noting:
         async for note in noting:
             book.add(note)
@@ -223,7 +226,7 @@ async def _listened(numbers: tuple[int, ...], prompt: Prompt, own: Task, means: 
             if isinstance(event, Said):
                 said.append(event.text)
             if isinstance(event, Ended):
-                facts = own.facts(tokens_read=len(prompt.ids), coverage=None)
+                facts = own.facts(tokens_read=own.num_tokens(prompt), coverage=None)
                 usage = answered(event, facts).usage
                 return _Note(numbers, _cleaned("".join(said), event.reason), usage)
     raise AssertionError("speech ends with Ended")
@@ -237,7 +240,8 @@ def _cleaned(text: str, reason: FinishReason) -> str:
 
 
 def _noting(task: Task, request_id: str) -> Task:
-    """The task with a note for an answer: plain text, short, always the same."""
+    """The task with a note for an answer: plain text, short, always the same. What pictures show
+    is for the answer, which sees them once."""
     ask = replace(
         task.ask,
         n=1,
@@ -252,8 +256,14 @@ def _noting(task: Task, request_id: str) -> Task:
         request_id=request_id,
         ask=ask,
         plan=replace(task.plan, max_new_tokens=NOTE_TOKENS),
-        segmented=replace(task.segmented, tools=()),
+        segmented=_without_images(replace(task.segmented, tools=())),
+        image_tokens=0,
     )
+
+
+def _without_images(segmented: Segmented) -> Segmented:
+    turns = tuple(replace(one, turn=replace(one.turn, images=())) for one in segmented.turns)
+    return replace(segmented, turns=turns)
 
 
 def _too_many(notes: Sequence[_Note], task: Task) -> list[tuple[tuple[int, ...], str]]:
@@ -295,7 +305,7 @@ async def _answer(
     async with aclosing(speech) as events:
         async for event in events:
             if isinstance(event, Ended):
-                yield answered(event, replace(facts, tokens_read=len(prompt.ids)))
+                yield answered(event, replace(facts, tokens_read=task.num_tokens(prompt)))
             elif isinstance(event, AnswerEvent) and not isinstance(event, Progress):
                 yield event
 
@@ -309,6 +319,7 @@ def _concluded(
         prompt_tokens=sum(one.prompt_tokens for one in usages),
         cached_tokens=sum(one.cached_tokens for one in usages),
         completion_tokens=sum(one.completion_tokens for one in usages),
+        reasoning_tokens=sum(one.reasoning_tokens for one in usages),
     )
     readings = [
         Reading(

@@ -40,11 +40,13 @@ async def answer_retrieval(task: Task, means: Means) -> AsyncGenerator[AnswerEve
     ask = task.ask
     found, evidence = await find(task.segmented, ask.vector_store_ids, means, ask.store_scope)
     search_ms = (means.monotonic() - searched_s) * 1000
-    if task.escalation is not None and evidence < means.policy.retrieval.min_evidence:
-        raise WeakEvidence(task.escalation)
+    least = means.policy.retrieval.min_evidence
+    if task.escalation is not None and evidence < least:
+        told = f"{task.escalation.reason} ({evidence:.3f}, less than {least:g})"
+        raise WeakEvidence(replace(task.escalation, reason=told))
     packed, prompt = await asyncio.to_thread(_pack_prompt, task, found, means)
     facts = task.facts(
-        tokens_read=len(prompt.ids),
+        tokens_read=task.num_tokens(prompt),
         coverage=_coverage(packed, task),
         evidence=evidence,
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from engines.api import Attention, Engine, GenerateRequest, Reads
 from gateway.answers import Answered, Facts, Usage
+from gateway.api import CountKind
 from gateway.asks import Ask
 from gateway.openai.outgoing import chat_body
 from gateway.policy import Policy
@@ -54,6 +55,12 @@ class Task:
     reads: Reads = Reads.IDS
     maps: bool = False
     """Whether `hierarchical` is map-reduce on this engine."""
+    image_tokens: int = 0
+    """What all images are counted as together."""
+
+    def num_tokens(self, prompt: Prompt) -> int:
+        """Of any prompt that is made of the request: each holds its images."""
+        return len(prompt.ids) + self.image_tokens
 
     @property
     def hearing(self) -> Hearing | None:
@@ -64,7 +71,7 @@ class Task:
         """An answer whose length the caller left open is bounded by the room beside `prompt`."""
         max_new = self.plan.max_new_tokens
         if self.ask.max_new_tokens is None:
-            room = self.engine_facts.context_tokens.get(attention, 0) - len(prompt.ids)
+            room = self.engine_facts.context_tokens.get(attention, 0) - self.num_tokens(prompt)
             max_new = max(1, min(max_new, room))
         is_chat = self.reads is Reads.CHAT
         return GenerateRequest(
@@ -89,11 +96,11 @@ class Task:
     ) -> Facts:
         return Facts(
             plan=self.plan,
-            prompt_tokens=len(self.prompt.ids),
+            prompt_tokens=self.num_tokens(self.prompt),
             tokens_read=tokens_read,
             coverage=coverage,
             evidence=evidence,
-            count_kind=self.model.count_kind,
+            count_kind=CountKind.ESTIMATED if self.image_tokens else self.model.count_kind,
         )
 
 
@@ -112,6 +119,7 @@ def answered(ended: Ended, facts: Facts) -> Answered:
             completion_tokens=(
                 ended.completion_tokens if finish is None else finish.completion_tokens
             ),
+            reasoning_tokens=0 if finish is None else finish.reasoning_tokens,
         ),
         facts=replace(facts, timing_ms=timing),
     )

@@ -22,7 +22,7 @@ from gateway.routes.task import Task
 from gateway.telemetry.api import Attribute, Attributes, Mark, Trace, current
 
 MOST_MARKS = 128
-"""Events of one prefill span; of a longer prefill the first ones are kept."""
+"""Chunks of one prefill that are told; of a longer prefill the first ones."""
 
 
 def traced(engine: Engine, monotonic: Callable[[], float]) -> Engine:
@@ -128,27 +128,46 @@ def _answered(event: Answered) -> Mapping[str, str | int | float]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A part of the prompt that was read between two times."""
+
+    began_s: float
+    ended_s: float
+    attributes: Attributes
+
+
 @dataclass(slots=True)
 class Course:
     """When one `generate` said what."""
 
     began_s: float
     read: list[Mark] = field(default_factory=list)
+    chunks: list[Chunk] = field(default_factory=list)
     first_token_s: float | None = None
     num_pieces: int = 0
 
     def see(self, event: Event, now_s: float) -> None:
         match event:
             case ProgressEvent():
-                if len(self.read) < MOST_MARKS:
-                    done = {"ringway.done_tokens": event.done_tokens}
-                    self.read.append(Mark("chunk", now_s, done))
+                self._read(event, now_s)
             case FinishEvent():
                 pass
             case _:
                 self.num_pieces += 1
                 if self.first_token_s is None:
                     self.first_token_s = now_s
+
+    def _read(self, event: ProgressEvent, now_s: float) -> None:
+        """An engine that measured its chunks has a span of each, others have a mark."""
+        done: Attributes = {"ringway.done_tokens": event.done_tokens}
+        if event.times is None:
+            if len(self.read) < MOST_MARKS:
+                self.read.append(Mark("chunk", now_s, done))
+        elif len(self.chunks) < MOST_MARKS:
+            turns_s = event.times.turns_s
+            told = {**done, "ringway.ring_turn_seconds": turns_s} if turns_s else done
+            self.chunks.append(Chunk(now_s - event.times.seconds, now_s, told))
 
 
 class TracedEngine:
@@ -195,6 +214,8 @@ class TracedEngine:
         span = self._trace.span
         span("ringway.queue", course.began_s, prefill_from_s, {})
         span("ringway.prefill", prefill_from_s, decode_from_s, read, course.read)
+        for chunk in course.chunks:
+            span("ringway.prefill.chunk", chunk.began_s, chunk.ended_s, chunk.attributes)
         if course.first_token_s is not None:
             written = course.num_pieces if finish is None else finish.completion_tokens
             decoded: Attributes = {"gen_ai.usage.output_tokens": written}

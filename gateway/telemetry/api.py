@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol
 
-Attribute = str | int | float | bool | Sequence[str]
+Attribute = str | int | float | bool | Sequence[str] | Sequence[float]
 Attributes = Mapping[str, Attribute]
 
 

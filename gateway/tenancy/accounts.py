@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
+from gateway import logs
 from gateway.api import UnknownModel
 from gateway.asks import Ask
 from gateway.routes.task import Task
@@ -65,6 +66,11 @@ class Accounts:
         self._open: dict[str, Claim] = {}
         self._settling: set[asyncio.Task[None]] = set()
 
+    @property
+    def num_open(self) -> int:
+        """Reservations that are not settled yet."""
+        return len(self._open)
+
     async def admit(self, tab: Tab) -> None:
         """Count one request of the tab's caller. Raises LimitReached or LimitsDown."""
         if tab.caller.grants.is_limited:
@@ -89,7 +95,8 @@ class Accounts:
         self._open[claim.id] = claim
 
         async def settle() -> None:
-            await self._finish(self._settle(task, tab, claim, meter))
+            used = _used(task, meter)
+            await self._finish(self._settle(tab, claim, used))
 
         meter.on_end = settle
         try:
@@ -115,7 +122,7 @@ class Accounts:
         try:
             yield counted
         finally:
-            used = Used(tokens=counted.tokens, micros=0, month_micros=0)
+            used = _told(Used(tokens=counted.tokens, micros=0, month_micros=0))
             await self._finish(self._settle_limits(tab, claim, used))
 
     async def renew(self) -> None:
@@ -182,20 +189,15 @@ class Accounts:
         running.add_done_callback(self._settling.discard)
         await asyncio.shield(running)
 
-    async def _settle(self, task: Task, tab: Tab, claim: Claim, meter: Meter) -> None:
+    async def _settle(self, tab: Tab, claim: Claim, used: Used) -> None:
         self._open.pop(claim.id, None)
-        usage, route = meter.usage, meter.route or task.plan.route
-        price = price_of(route, task.counts.prompt_tokens, task.policy)
-        micros = cost_micros(price, usage)
-        month_micros = 0
-        try:
-            if micros:
-                month_micros = await self._spending.add(claim.key_id, claim.month, micros)
-        except TransientError:
-            logger.exception("spending not kept", extra={"key_id": claim.key_id, "micros": micros})
-        used = Used(
-            tokens=counted_tokens(usage, task.policy), micros=micros, month_micros=month_micros
-        )
+        if used.micros:
+            try:
+                spent = await self._spending.add(claim.key_id, claim.month, used.micros)
+                used = replace(used, month_micros=spent)
+            except TransientError:
+                told = {"key_id": claim.key_id, "micros": used.micros}
+                logger.exception("spending not kept", extra=told)
         await self._settle_limits(tab, claim, used)
 
     async def _settle_limits(self, tab: Tab, claim: Claim, used: Used) -> None:
@@ -203,6 +205,20 @@ class Accounts:
             tab.standing = await self._limits.settle(claim, used)
         except LimitsDown as error:
             logger.warning("not settled; the lease ends it", extra={"cause": str(error)})
+
+
+def _used(task: Task, meter: Meter) -> Used:
+    """What the meter saw, counted and priced; the request's log line has it from here on, however
+    soon its client leaves."""
+    usage, route = meter.usage, meter.route or task.plan.route
+    price = price_of(route, task.counts.prompt_tokens, task.policy)
+    tokens = counted_tokens(usage, task.policy)
+    return _told(Used(tokens=tokens, micros=cost_micros(price, usage), month_micros=0))
+
+
+def _told(used: Used) -> Used:
+    logs.add(charged_tokens=used.tokens, charged_micros=used.micros)
+    return used
 
 
 def refuse_ungranted(ask: Ask) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, insert, select, update
 
 from gateway.tenancy.api import Grants
 from gateway.tenancy.schema import api_keys
@@ -47,9 +47,12 @@ class IssuedKey:
 
 
 class IssuedKeys(Protocol):
-    """What the door asks: who holds the key of this digest, and whether keys were ever issued."""
+    """What is asked of keys: who holds the one of this digest, what became of the one of this id,
+    and whether any were ever issued. All raise TransientError while the database is away."""
 
     async def find(self, digest: str) -> IssuedKey | None: ...
+
+    async def get(self, key_id: str) -> IssuedKey | None: ...
 
     async def any(self) -> bool: ...
 
@@ -112,7 +115,13 @@ class KeyBook:
         return await self._database.run(lambda c: c.execute(statement).rowcount == 1)
 
     async def find(self, digest: str) -> IssuedKey | None:
-        statement = select(api_keys).where(api_keys.c.digest == digest)
+        return await self._one(api_keys.c.digest == digest)
+
+    async def get(self, key_id: str) -> IssuedKey | None:
+        return await self._one(api_keys.c.id == key_id)
+
+    async def _one(self, condition: ColumnElement[bool]) -> IssuedKey | None:
+        statement = select(api_keys).where(condition)
         row = await self._database.run(lambda connection: connection.execute(statement).first())
         return None if row is None else _key_of(row)
 

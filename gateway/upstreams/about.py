@@ -8,10 +8,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from engines.api import Attention, EngineInfo, EngineStatus, Reads, TokenizerFiles
+from engines.api import Attention, EngineInfo, EngineStatus, TokenizerFiles
 from engines.models.folder import read_tokenizer
 from gateway.prompt.model_text import ESTIMATED
 from gateway.prompt.openai_encodings import ENCODINGS
+from gateway.upstreams.config import ModelConfig
+from gateway.upstreams.dialect import Dialect
 
 PLAIN_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}<|im_sep|>{{ message.content }}"
@@ -32,9 +34,11 @@ LONGEST_PIECE = "x" * 8
 
 
 def declared_info(
-    model: str, context_tokens: int, tokenizer: TokenizerFiles, reads: Reads
+    model: str, config: ModelConfig, tokenizer: TokenizerFiles, dialect: Dialect
 ) -> EngineInfo:
     """An engine whose KV nobody sees has a KV budget of 0."""
+    context_tokens = config.context_tokens
+    assert context_tokens is not None, "checked with the file"
     return EngineInfo(
         model=model,
         status=EngineStatus.READY,
@@ -46,7 +50,9 @@ def declared_info(
         kv_bytes_per_token=0,
         kv_budget_tokens=0,
         tokenizer_digest=tokenizer.digest,
-        reads=reads,
+        reads=dialect.reads,
+        image_tokens=config.image_tokens if config.images else 0,
+        passes=dialect.passes,
     )
 
 

@@ -37,6 +37,7 @@ class Breaker:
         self._open_until: float | None = None
         self._paused_until = 0.0
         self._is_tried = False
+        self.num_openings = 0
 
     def circuit(self, now_s: float) -> Circuit:
         if self._open_until is None:
@@ -65,9 +66,9 @@ class Breaker:
         self._failed_in_row += 1
         if self._open_until is not None and self._is_tried:
             self._rest_s = min(2 * self._rest_s, self._settings.most_rest_s)
-            self._open_until = now_s + self._rest_s
+            self._open(now_s)
         elif self._open_until is None and self._failed_in_row >= self._settings.failures:
-            self._open_until = now_s + self._rest_s
+            self._open(now_s)
         self._is_tried = False
 
     def abandoned(self) -> None:
@@ -77,3 +78,7 @@ class Breaker:
     def pause(self, until_s: float) -> None:
         """It is well and asked to be left alone: Retry-After."""
         self._paused_until = max(self._paused_until, until_s)
+
+    def _open(self, now_s: float) -> None:
+        self._open_until = now_s + self._rest_s
+        self.num_openings += 1

@@ -38,14 +38,21 @@ class ReplicaConfig(_Strict):
     model: str | None = None
 
 
+IMAGE_TOKENS = 1445
+"""The most that OpenAI counts for an image of high detail: 85, and 170 for each of 8 tiles."""
+
+
 class ModelConfig(_Strict):
     """`tokenizer` is a folder with tokenizer.json and the chat template, `encoding` one of
-    tiktoken's; with neither counts are estimated. `context_tokens` holds prompt and answer."""
+    tiktoken's; with neither counts are estimated. `context_tokens` holds prompt and answer. With
+    `images` the model takes them, each counted as `image_tokens`; it is then sent messages."""
 
     replicas: Annotated[tuple[ReplicaConfig, ...], Field(min_length=1)]
     context_tokens: Annotated[int, Field(ge=256)] | None = None
     tokenizer: Path | None = None
     encoding: str | None = None
+    images: bool = False
+    image_tokens: Annotated[int, Field(ge=1)] = IMAGE_TOKENS
 
     @model_validator(mode="after")
     def _agrees(self) -> "ModelConfig":
@@ -55,8 +62,12 @@ class ModelConfig(_Strict):
         if Kind.RINGWAY in kinds:
             if self.context_tokens or self.tokenizer or self.encoding:
                 raise ValueError("a ringway engine tells its own context_tokens and tokenizer")
+            if self.images:
+                raise ValueError("a ringway engine reads text; images need another kind of server")
         elif self.context_tokens is None:
             raise ValueError("context_tokens is missing")
+        if "image_tokens" in self.model_fields_set and not self.images:
+            raise ValueError("image_tokens needs 'images: true'")
         if self.tokenizer and self.encoding:
             raise ValueError("name a tokenizer or an encoding, not both")
         urls = [one.url.rstrip("/") for one in self.replicas]

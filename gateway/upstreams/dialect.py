@@ -25,6 +25,7 @@ class Ending:
     prompt_tokens: int | None
     completion_tokens: int | None
     cached_tokens: int = 0
+    reasoning_tokens: int = 0
 
 
 class Reader(Protocol):
@@ -45,6 +46,11 @@ class Dialect(Protocol):
 
     @property
     def reads(self) -> Reads: ...
+
+    @property
+    def passes(self) -> tuple[str, ...]:
+        """The fields of OpenAI's chat API that it is sent as the caller wrote them."""
+        ...
 
     @property
     def inline_tokens(self) -> int:

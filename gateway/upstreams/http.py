@@ -56,9 +56,12 @@ class Response:
 
 
 class Pool:
-    """`headers` are sent with every request."""
+    """`headers` are sent with every request. What was idle for `idle_s` is not used again, and
+    closed at the next occasion."""
 
-    def __init__(self, base_url: str, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self, base_url: str, headers: Mapping[str, str], *, idle_s: float = IDLE_S
+    ) -> None:
         parts = urlsplit(base_url)
         assert parts.hostname is not None, "checked with the configuration"
         self._host = parts.hostname
@@ -67,7 +70,9 @@ class Pool:
         self._prefix = parts.path.rstrip("/")
         fixed = {"host": parts.netloc.rpartition("@")[2], "accept-encoding": "identity", **headers}
         self._head = "".join(f"{name}: {value}\r\n" for name, value in fixed.items())
-        self._idle: list[_Connection] = []
+        self._idle_s = idle_s
+        self._idle: deque[_Connection] = deque()
+        """The longest idle first."""
 
     @asynccontextmanager
     async def post(
@@ -91,13 +96,18 @@ class Pool:
         await asyncio.sleep(0)
 
     def _kept(self) -> "_Connection | None":
-        now_s = monotonic()
+        self._close_stale()
         while self._idle:
             connection = self._idle.pop()
-            if connection.is_open and now_s - connection.idle_since_s < IDLE_S:
+            if connection.is_open:
                 return connection
-            connection.close()
         return None
+
+    def _close_stale(self) -> None:
+        """A burst leaves more connections than what follows uses: those would stay open."""
+        oldest_s = monotonic() - self._idle_s
+        while self._idle and self._idle[0].idle_since_s <= oldest_s:
+            self._idle.popleft().close()
 
     async def _connected(self) -> "_Connection":
         loop = asyncio.get_running_loop()
@@ -111,6 +121,7 @@ class Pool:
         return connection
 
     def _give_back(self, connection: "_Connection") -> None:
+        self._close_stale()
         if connection.may_be_kept and len(self._idle) < MAX_IDLE:
             connection.idle_since_s = monotonic()
             self._idle.append(connection)

@@ -34,12 +34,15 @@ OVERFLOWS = tuple(
     re.compile(pattern)
     for pattern in (
         # vLLM, and OpenAI before it: one limit, and what was asked in one of many words.
-        rf"This model's maximum context length is {_L} tokens\. However, "
+        rf"This model's maximum context length is {_L} tokens(?:\. However,|, however) "
         r"(?:you requested \d+ output tokens and your prompt contains (?:at least )?(?P<num2>\d+)"
         rf"|you requested {_N}|your messages resulted in (?P<num3>\d+)"
         r"|your (?:prompt contains|request has) (?:at least )?(?P<num4>\d+))",
-        rf"The (?:decoder )?prompt \((?:total )?length {_N}\) (?:is longer than|exceeds) the "
-        rf"maximum model length of {_L}",
+        rf"You passed (?:{_N} input tokens|\d+ input characters) and requested \d+ output tokens\. "
+        rf"However, the model's context length is only {_L} tokens",
+        rf"The (?:decoder )?prompt \((?:total )?length {_N}\) "
+        r"(?:plus the number of requested output tokens \(at least 1\) )?"
+        rf"(?:is longer than|exceeds) the maximum model length of {_L}",
         # SGLang.
         rf"The input \({_N} tokens\) is longer than the model's context length \({_L} tokens\)",
         r"Requested token count exceeds the model's maximum context length of "

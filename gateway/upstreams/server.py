@@ -166,4 +166,5 @@ def _finish(
         queue_s=0.0,
         prefill_s=prefill_s,
         decode_s=total_s - prefill_s,
+        reasoning_tokens=ending.reasoning_tokens,
     )

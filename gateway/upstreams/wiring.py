@@ -64,14 +64,14 @@ async def _open_model(
         )
         for one in model.replicas
     ]
-    assert model.context_tokens is not None, "checked with the file"
-    info = declared_info(name, model.context_tokens, tokenizer, dialect.reads)
+    info = declared_info(name, model, tokenizer, dialect)
     return _fleet(model, servers, Declared(info, tokenizer))
 
 
 def dialect_of(model: ModelConfig) -> Dialect:
-    """Token ids need the model's own tokenizer and template here; without, messages are sent."""
-    if model.tokenizer is not None:
+    """Token ids need the model's own tokenizer and template here; without, and for images,
+    messages are sent."""
+    if model.tokenizer is not None and not model.images:
         match model.kind:
             case Kind.VLLM:
                 return VllmDialect()
@@ -79,7 +79,7 @@ def dialect_of(model: ModelConfig) -> Dialect:
                 return SglangDialect()
             case Kind.LLAMACPP:
                 return LlamaCppDialect()
-    return ChatDialect(is_openai=model.kind is Kind.OPENAI)
+    return ChatDialect(model.kind)
 
 
 class _Gangs:

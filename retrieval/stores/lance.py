@@ -9,13 +9,13 @@ import fcntl
 import logging
 import re
 import shutil
-from array import array
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import lancedb
+import numpy as np
 import pyarrow as pa
 from lancedb.index import FTS, Bitmap, BTree, IvfFlat, IvfPq
 from lancedb.query import MatchQuery
@@ -33,8 +33,9 @@ from retrieval.api import (
 )
 from retrieval.config import StoreConfig
 from retrieval.filters import check_filter
+from retrieval.stores.lance_rows import Ranked, TableRows
 from retrieval.stores.lance_sql import document_sql, quoted, scope_sql
-from retrieval.stores.rows import CHUNK_FIELDS, LAYOUT, check_embedded, chunk_row, row_chunk
+from retrieval.stores.rows import LAYOUT, check_embedded, chunk_row
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +47,9 @@ _KEEP_VERSIONS = timedelta(minutes=10)
 
 _REFINE = 10
 """An approximate vector search fetches this many times the candidates and rescores them exactly."""
+
+_RANKINGS = 3
+"""Compaction can move rows between ranking and reading them; each try ranks anew."""
 
 _LIBRARY_ERRORS = (RuntimeError, ValueError, OSError)
 """What lancedb raises when its files cannot be read."""
@@ -61,6 +65,7 @@ class LanceStore:
         self._folder = folder
         self._dimension = dimension
         self._config = config
+        self._rows = TableRows(table, config.copied_bytes)
         self._lock = asyncio.Lock()
         self._has_indexes = False
         self._refines = False
@@ -85,7 +90,7 @@ class LanceStore:
     async def write(self, chunks: Sequence[EmbeddedChunk]) -> None:
         if not chunks:
             return
-        rows = await asyncio.to_thread(self._rows, chunks)
+        rows = await asyncio.to_thread(self._as_table, chunks)
         async with self._writing():
             merge = self._table.merge_insert("id")
             await merge.when_matched_update_all().when_not_matched_insert_all().execute(rows)
@@ -102,12 +107,10 @@ class LanceStore:
                 async with self._writing():
                     if not await self._ensure_indexes():
                         return Candidates(lexical=[], vector=[])
-            lexical, vector, num_searched = await asyncio.gather(
-                self._lexical(query, scope),
-                self._vector(query, scope),
-                self._table.count_rows(scope),
-            )
-        return Candidates(lexical=lexical, vector=vector, num_searched=num_searched)
+            for _ in range(_RANKINGS):
+                if (found := await self._found(query, scope)) is not None:
+                    return found
+        raise SearchUnavailable(f"the index was rewritten {_RANKINGS} times during the search")
 
     async def delete(
         self, document_id: str, *, collection: str = LIBRARY, keep_generation: str | None = None
@@ -135,35 +138,54 @@ class LanceStore:
             async with self._lock, file_lock(self._folder):
                 yield
 
-    async def _lexical(self, query: StoreQuery, scope: str) -> list[Hit]:
+    async def _found(self, query: StoreQuery, scope: str) -> Candidates | None:
+        """None when rows were moved or deleted after they were ranked."""
+        lexical, vector, num_searched = await asyncio.gather(
+            self._lexical(query, scope),
+            self._vector(query, scope),
+            self._table.count_rows(scope),
+        )
+        row_ids = dict.fromkeys((*lexical.row_ids, *vector.row_ids))
+        rows = await self._rows.get(row_ids)
+        if len(rows) < len(row_ids):
+            return None
+        return Candidates(
+            lexical=_hits(lexical, rows), vector=_hits(vector, rows), num_searched=num_searched
+        )
+
+    async def _lexical(self, query: StoreQuery, scope: str) -> Ranked:
         if not query.terms.strip():
-            return []
+            return Ranked([], [])
         # The fields' defaults are pydantic's, which mypy does not see.
         match = MatchQuery(query.terms, "terms")  # type: ignore[call-arg]
         search = self._table.query().nearest_to_text(match)
-        found = search.where(scope).limit(query.num_candidates).select([*_HIT_COLUMNS, "_score"])
-        return _hits(await found.to_arrow(), "_score", lambda score: score)
+        found = search.where(scope).limit(query.num_candidates).select(["_score"])
+        rows = await found.with_row_id().to_arrow()
+        return Ranked(rows["_rowid"].to_pylist(), rows["_score"].to_pylist())
 
-    async def _vector(self, query: StoreQuery, scope: str) -> list[Hit]:
+    async def _vector(self, query: StoreQuery, scope: str) -> Ranked:
         search = self._table.query().nearest_to(list(query.vector)).distance_type("cosine")
         if self._refines:
             search = search.refine_factor(_REFINE)
-        found = search.where(scope).limit(query.num_candidates)
-        rows = await found.select([*_HIT_COLUMNS, "_distance"]).to_arrow()
-        return _hits(rows, "_distance", lambda distance: 1.0 - distance)
+        found = search.where(scope).limit(query.num_candidates).select(["_distance"])
+        rows = await found.with_row_id().to_arrow()
+        distances = rows["_distance"].to_pylist()
+        return Ranked(rows["_rowid"].to_pylist(), [1.0 - distance for distance in distances])
 
-    def _rows(self, chunks: Sequence[EmbeddedChunk]) -> pa.Table:
+    def _as_table(self, chunks: Sequence[EmbeddedChunk]) -> pa.Table:
         """One row per chunk id, the last of equal ids winning."""
         latest = {embedded.chunk.id: embedded for embedded in chunks}
         for embedded in latest.values():
             check_embedded(embedded)
             if len(embedded.vector) != self._dimension:
                 raise ValueError(f"vectors must have {self._dimension} numbers")
-        rows = [
-            {**chunk_row(embedded.chunk), "vector": list(embedded.vector)}
-            for embedded in latest.values()
-        ]
-        return pa.Table.from_pylist(rows, schema=_columns(self._dimension))
+        rows = [chunk_row(embedded.chunk) for embedded in latest.values()]
+        vectors = np.array([embedded.vector for embedded in latest.values()], dtype=np.float32)
+        schema = _columns(self._dimension)
+        columns = {name: [row[name] for row in rows] for name in rows[0]}
+        # The vectors' numbers as Python objects would take longer than all the rest.
+        columns["vector"] = pa.FixedSizeListArray.from_arrays(vectors.ravel(), self._dimension)
+        return pa.table([columns[field.name] for field in schema], schema=schema)
 
     async def _keep_fresh(self) -> None:
         """Fold new rows into the indexes before they are many.
@@ -220,7 +242,6 @@ class LanceStore:
         self._refines = _ANN_INDEX in names
 
 
-_HIT_COLUMNS = (*CHUNK_FIELDS, "vector")
 _TEXT_INDEX = "terms_text"
 _ANN_INDEX = "vector_ann"
 _SCAN_INDEX = "vector_scan"
@@ -334,19 +355,10 @@ def _translated(deed: str) -> Iterator[None]:
         raise SearchUnavailable(f"the index cannot be {deed}: {error}") from error
 
 
-def _hits(rows: pa.Table, column: str, score_of: Callable[[float], float]) -> list[Hit]:
-    if not rows.num_rows:
-        return []
-    vectors = rows["vector"].combine_chunks().flatten().to_numpy().reshape(rows.num_rows, -1)
-    scores = rows[column].to_pylist()
-    # Column by column: half the time of the table's own to_pylist.
-    columns = [rows[name].to_pylist() for name in CHUNK_FIELDS]
-    chunks = [
-        row_chunk(dict(zip(CHUNK_FIELDS, values, strict=True)))
-        for values in zip(*columns, strict=True)
-    ]
+def _hits(ranked: Ranked, rows: Mapping[int, EmbeddedChunk]) -> list[Hit]:
     hits = [
-        Hit(chunk, score_of(score), array("f", vector.tobytes()))
-        for chunk, score, vector in zip(chunks, scores, vectors, strict=True)
+        Hit(row.chunk, score, row.vector)
+        for row_id, score in zip(ranked.row_ids, ranked.scores, strict=True)
+        for row in [rows[row_id]]
     ]
     return sorted(hits, key=lambda hit: (-hit.score, hit.chunk.id))

@@ -1,70 +1,73 @@
-"""Runs `llm-comply` for chat completions and Open Responses against a gateway with a fake engine.
+"""Runs `llm-comply` for chat completions and Open Responses against a gateway over an upstream.
 
-`python -m tests.bench.comply [--command .venv-peers/bin/llm-comply]`. The last line of output is
-one JSON object: by format, how many tests passed and what the others said.
+`python -m tests.bench.comply [--command .venv-peers/bin/llm-comply]`. The upstream is a mock that
+takes images: it calls the tool where there is one, and says whether it was sent a picture. The
+last line of output is one JSON object: by format, how many tests passed and what the others said.
 """
 
 import argparse
+import asyncio
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from engines.api import GenerateRequest
-from engines.fake import FakeSettings
-from tests.gateway.fakes import (
-    BpeEngine,
-    ids_of,
-    make_parts,
-    running,
-    tokenizer_files,
-    trained,
-)
+from tests.gateway.upstreams.mock_upstream import USAGE, Asked, Reply, finish, mock, said, sse
+from tests.gateway.upstreams.serving import gateway_of
 
 FORMATS = ("openai-chat", "open-responses")
-CALL = '<tool_call>{"name": "get_weather", "arguments": {"location": "San Francisco"}}</tool_call>'
+LIMIT_S = 300
+CALL = {
+    "index": 0,
+    "id": "call_1",
+    "type": "function",
+    "function": {"name": "get_weather", "arguments": '{"location": "San Francisco"}'},
+}
 
 
-def scene(request: GenerateRequest) -> list[int]:
-    """Calls the tool where there is one; the suites judge shapes, not what is said."""
-    prompt = trained().decode(list(request.prompt_ids))
-    text = CALL if "get_weather" in prompt else "One, two, three, four, five."
-    return [*ids_of(text), *tokenizer_files().stop_ids]
+def scene(asked: Asked) -> Reply:
+    """The suites judge shapes, not what is said."""
+    if asked.body.get("tools"):
+        call = {"choices": [{"index": 0, "delta": {"tool_calls": [CALL]}}]}
+        return Reply(steps=sse(call, finish("tool_calls"), USAGE, b"[DONE]"))
+    if b"data:image/" in asked.raw:
+        return said("A ", "picture.")
+    return said("One, ", "two, ", "three.")
 
 
-def run(command: Path, url: str, api_format: str) -> dict[str, Any]:
-    told = subprocess.run(
-        [
-            command,
-            "-u",
-            f"{url}/v1",
-            "-k",
-            "unused",
-            "-m",
-            "fake",
-            "--json",
-            "--format",
-            api_format,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
+async def run(command: Path, url: str, api_format: str) -> dict[str, Any]:
+    process = await asyncio.create_subprocess_exec(
+        *(command, "-u", f"{url}/v1", "-k", "unused", "-m", "sees", "--json"),
+        *("--format", api_format),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )
+    async with asyncio.timeout(LIMIT_S):
+        told, complaints = await process.communicate()
     try:
-        report = json.loads(told.stdout)
+        report = json.loads(told)
     except ValueError:
         raise SystemExit(
-            f"llm-comply said no JSON: {told.stdout[-500:]} {told.stderr[-500:]}"
+            f"llm-comply said no JSON: {told[-500:]!r} {complaints[-500:]!r}"
         ) from None
     results = report["results"] if isinstance(report, dict) else report
-    failed = {one["id"]: one.get("errors") for one in results if one["status"] == "failed"}
     return {
         "passed": sum(one["status"] == "passed" for one in results),
-        "skipped": sum(one["status"] == "skipped" for one in results),
-        "failed": failed,
+        "skipped": [one["id"] for one in results if one["status"] == "skipped"],
+        "failed": {one["id"]: one.get("errors") for one in results if one["status"] == "failed"},
     }
+
+
+async def comply(command: Path) -> dict[str, Any]:
+    async with mock(scene) as upstream:
+        model = {
+            "replicas": [{"url": upstream.url, "kind": "openai"}],
+            "context_tokens": 131_072,
+            "images": True,
+        }
+        async with gateway_of({"sees": model}) as gateway:
+            url = str(gateway.base_url).rstrip("/")
+            return {api_format: await run(command, url, api_format) for api_format in FORMATS}
 
 
 def main() -> None:
@@ -72,10 +75,8 @@ def main() -> None:
     parser.add_argument("--command", type=Path, default=Path(".venv-peers/bin/llm-comply"))
     args = parser.parse_args()
     if not args.command.exists():
-        sys.exit(f"{args.command} is not there; run: make bench-peers")
-    with running(make_parts(BpeEngine(scene, FakeSettings()))) as gateway:
-        found = {api_format: run(args.command, gateway.url, api_format) for api_format in FORMATS}
-    print(json.dumps(found))
+        sys.exit(f"{args.command} is not there; pip install llm-comply into that environment")
+    print(json.dumps(asyncio.run(comply(args.command))))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """`make bench NAME=hierarchical`: the cheap route beside the exact one, on facts hidden in text.
 
 SmolLM2 in bfloat16 on two ranks, real text, greedy answers. `full` is measured where the model's
-window lets it; its cost beyond is fitted to its own times. Small by default; the whole table is
+window lets it; its cost beyond is fitted to its own times. 40 prompts per task in the window, 20
+beyond it: about 45 minutes on two quiet cores. Speed is measured first, so that a run that is only
+about accuracy can leave it out and share the machine:
 
-    make bench NAME=hierarchical ARGS="--samples 40 --beyond-samples 20"
+    make bench NAME=hierarchical ARGS="--timed --fitted --journal answers.jsonl"
 
-The last line is one JSON object.
+An interrupted run goes on from its journal. The last line is one JSON object.
 """
 
 import argparse
@@ -13,12 +15,12 @@ import asyncio
 import json
 import math
 import os
-import statistics
 import time
 from array import array
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -39,28 +41,14 @@ from engines.local.hierarchical.voters import voting_layers
 from engines.models.catalog import default_model_dir
 from engines.models.folder import read_folder
 from engines.wiring import build_supervisor
-from tests.bench.needles import Haystack, Sample, Task
+from tests.bench.compared import Journal, Pair, Summary, divergence, equal_tokens
+from tests.bench.needles import EDITION, Haystack, Sample, Task
 
 WITHIN = (2048, 4096, 8192)
 BEYOND = (16384, 32768, 65536, 131072)
 FITTED = (1024, 2048, 4096, 8192)
-MAX_NEW, LIKELIEST = 24, 20
+MAX_NEW, LIKELIEST = 32, 20
 CORES = os.cpu_count() or 1
-
-
-@dataclass(slots=True)
-class Score:
-    """Of one task at one length by one route."""
-
-    right: int = 0
-    found: int = 0
-    total: int = 0
-    work: list[float] = field(default_factory=list)
-    recall: list[float] = field(default_factory=list)
-
-    @property
-    def share(self) -> float:
-        return self.right / self.total if self.total else float("nan")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +58,6 @@ class Answer:
     first: tuple[TokenLogprob, ...]
     finish: FinishEvent
     attended: AttendedEvent | None
-
-
-Scores = dict[tuple[Attention, Task, int], Score]
 
 
 class Bench:
@@ -96,6 +81,7 @@ class Bench:
             question_start=prompt.question_start,
             sampling=Sampling(temperature=0.0, top_logprobs=LIKELIEST),
             stop_ids=self._stop_ids,
+            grammar=prompt.grammar,
             cache_key=key,
         )
         ids: list[int] = []
@@ -138,77 +124,67 @@ def layers_of(config: EngineConfig) -> tuple[int, tuple[int, ...]]:
 # Accuracy.
 
 
-async def accuracy(bench: Bench, args: argparse.Namespace, scores: Scores) -> tuple[float, float]:
-    """Within the window, both routes; returns KL of the first token and share of equal tokens."""
-    divergences: list[float] = []
-    matched: list[float] = []
-    for length in args.within:
-        for task in Task:
-            for seed in range(args.samples):
-                prompt = bench.haystack.sample(task, length - MAX_NEW, seed)
-                ours = await scored(bench, prompt, Attention.HIERARCHICAL, task, length, scores)
-                full = await scored(bench, prompt, Attention.FULL, task, length, scores)
-                divergences.append(divergence(full.first, ours.first))
-                matched.append(equal_tokens(full.ids, ours.ids))
-            tell(scores, task, length)
-    return mean(divergences), mean(matched)
+@dataclass(frozen=True, slots=True)
+class Planned:
+    task: Task
+    length: int
+    number: int
+    is_within: bool
+
+    @property
+    def key(self) -> tuple[Task, int, int]:
+        return self.task, self.length, self.number
 
 
-async def beyond(bench: Bench, args: argparse.Namespace, scores: Scores) -> None:
-    for length in args.beyond:
-        for seed in range(args.beyond_samples):
-            prompt = bench.haystack.sample(Task.SINGLE, length - MAX_NEW, seed)
-            await scored(bench, prompt, Attention.HIERARCHICAL, Task.SINGLE, length, scores)
-        tell(scores, Task.SINGLE, length)
+def planned(args: argparse.Namespace) -> Iterator[Planned]:
+    """Lengths take turns, so that a run that is cut short has seen them all."""
+    for number in range(args.samples if args.within else 0):
+        for task in args.tasks:
+            yield Planned(task, args.within[number % len(args.within)], number, True)
+    if Task.SINGLE in args.tasks:
+        for number in range(args.beyond_samples if args.beyond else 0):
+            length = args.beyond[number % len(args.beyond)]
+            yield Planned(Task.SINGLE, length, number, False)
 
 
-async def scored(
-    bench: Bench, prompt: Sample, attention: Attention, task: Task, length: int, scores: Scores
-) -> Answer:
-    answer = await bench.ask(prompt, attention)
-    score = scores.setdefault((attention, task, length), Score())
-    score.right += prompt.wanted in answer.text
-    score.total += 1
-    score.work.append(bench.work(prompt, answer))
-    if answer.attended is not None:
-        score.recall.append(answer.attended.recall)
-        score.found += any(s.start <= prompt.told_at < s.stop for s in answer.attended.spans)
-        if prompt.wanted not in answer.text:
-            print(f"{length:>7} {task:<9} wanted {prompt.wanted}, said {answer.text!r}")
-    return answer
+async def accuracy(bench: Bench, args: argparse.Namespace, journal: Journal) -> list[Pair]:
+    plan = list(planned(args))
+    left = [one for one in plan if one.key not in journal.pairs]
+    started = time.monotonic()
+    for done, one in enumerate(left, 1):
+        pair = await compared(bench, one)
+        journal.add(pair)
+        rest_s = (time.monotonic() - started) / done * (len(left) - done)
+        print(
+            f"{len(plan) - len(left) + done}/{len(plan)} {one.length:>6} {one.task:<9}"
+            f" full {'-' if pair.full_right is None else int(pair.full_right)}"
+            f" ours {int(pair.right)} found {int(pair.found)}, {rest_s / 60:.0f} min to go",
+            flush=True,
+        )
+    return [journal.pairs[one.key] for one in plan]
 
 
-def divergence(full: Sequence[TokenLogprob], ours: Sequence[TokenLogprob]) -> float:
-    """KL of the first token, over the likeliest of `full` and the rest taken together."""
-    given = {one.id: math.exp(one.logprob) for one in ours}
-    least = min(given.values(), default=1e-6)
-    total = 0.0
-    for one in full:
-        p = math.exp(one.logprob)
-        total += p * math.log(p / max(given.get(one.id, least), 1e-9))
-    rest_p = max(1e-9, 1.0 - sum(math.exp(one.logprob) for one in full))
-    rest_q = max(1e-9, 1.0 - sum(given.get(one.id, 0.0) for one in full))
-    return total + rest_p * math.log(rest_p / rest_q)
-
-
-def equal_tokens(full: Sequence[int], ours: Sequence[int]) -> float:
-    """The share of the exact answer's tokens up to the first that differs."""
-    equal = next((i for i, (a, b) in enumerate(zip(full, ours, strict=False)) if a != b), None)
-    if equal is None:
-        equal = min(len(full), len(ours))
-    return equal / len(full) if full else 1.0
-
-
-def tell(scores: Scores, task: Task, length: int) -> None:
-    parts = [f"{length:>7} {task:<9}"]
-    for attention in Attention:
-        score = scores.get((attention, task, length))
-        if score is not None:
-            parts.append(f"{attention} {score.right}/{score.total}")
-            if score.recall:
-                parts.append(f"found {score.found}")
-                parts.append(f"work {mean(score.work):.3f} recall {mean(score.recall):.3f}")
-    print("  ".join(parts), flush=True)
+async def compared(bench: Bench, one: Planned) -> Pair:
+    prompt = bench.haystack.sample(one.task, one.length - MAX_NEW, one.number)
+    ours = await bench.ask(prompt, Attention.HIERARCHICAL)
+    full = await bench.ask(prompt, Attention.FULL) if one.is_within else None
+    assert ours.attended is not None
+    if not prompt.is_answered_by(ours.text):
+        print(f"wanted {' and '.join(prompt.wanted)}; said {ours.text!r}")
+    spans = ours.attended.spans
+    comparable = full if prompt.grammar is None else None
+    return Pair(
+        task=one.task,
+        length=one.length,
+        number=one.number,
+        right=prompt.is_answered_by(ours.text),
+        found=all(any(s.start <= at < s.stop for s in spans) for at in prompt.told_at),
+        work=bench.work(prompt, ours),
+        recall=ours.attended.recall,
+        full_right=None if full is None else prompt.is_answered_by(full.text),
+        kl=None if comparable is None else divergence(comparable.first, ours.first),
+        match=None if comparable is None else equal_tokens(comparable.ids, ours.ids),
+    )
 
 
 # Speed.
@@ -246,39 +222,6 @@ async def speed(bench: Bench, args: argparse.Namespace) -> dict[str, float]:
 # All of it.
 
 
-def mean(values: Sequence[float]) -> float:
-    return statistics.fmean(values) if values else float("nan")
-
-
-def over_lengths(scores: Scores, attention: Attention, task: Task, lengths: Sequence[int]) -> float:
-    found = [scores[attention, task, n].share for n in lengths if (attention, task, n) in scores]
-    return mean(found)
-
-
-def summary(scores: Scores, args: argparse.Namespace) -> dict[str, float]:
-    def ratio(task: Task) -> float:
-        full = over_lengths(scores, Attention.FULL, task, args.within)
-        ours = over_lengths(scores, Attention.HIERARCHICAL, task, args.within)
-        return ours / full if full else float("nan")
-
-    at_most = over_lengths(scores, Attention.HIERARCHICAL, Task.SINGLE, args.within[-1:])
-    further = over_lengths(scores, Attention.HIERARCHICAL, Task.SINGLE, args.beyond)
-    # Work of all lengths together: that of `full` grows with the square of the length.
-    pairs = [
-        (work * length**2, length**2)
-        for (attention, _, length), score in scores.items()
-        if attention is Attention.HIERARCHICAL and length in args.within
-        for work in score.work
-    ]
-    return {
-        "single_vs_full": ratio(Task.SINGLE),
-        "multikey_vs_full": ratio(Task.MULTIKEY),
-        "twohop_vs_full": ratio(Task.TWO_HOP),
-        "beyond_window_vs_8k": further / at_most if at_most else float("nan"),
-        "attention_work_vs_full": sum(a for a, _ in pairs) / max(1.0, sum(b for _, b in pairs)),
-    }
-
-
 @asynccontextmanager
 async def running(config: EngineConfig) -> AsyncIterator[Engine]:
     supervisor = build_supervisor(config)
@@ -300,33 +243,42 @@ async def measure(args: argparse.Namespace) -> dict[str, float]:
         kv_budget_bytes=1 << 30,
         hierarchical=HierarchicalConfig(top_k=args.top_k),
     )
-    scores: Scores = {}
-    result: dict[str, float] = {}
-    longest = max([*args.within, *args.beyond, *args.timed, *args.fitted])
+    journal = Journal(args.journal, f"{EDITION} {config.dtype} {config.hierarchical}")
+    longest = max([0, *args.within, *args.beyond, *args.timed, *args.fitted])
     async with running(config) as engine:
         bench = Bench(engine, config, longest)
-        warm_up = Sample(array("i", [1] * 300), 280, "")
+        warm_up = Sample(array("i", [1] * 300), 280)
         for attention in Attention:
             await bench.ask(warm_up, attention, new=2)
-        timings = await speed(bench, args) if args.timed else {}
-        kl, match = await accuracy(bench, args, scores)
-        await beyond(bench, args, scores)
-    result.update(summary(scores, args))
-    result.update(timings)
-    return result | {"kl": kl, "token_match": match}
+        timings = await speed(bench, args) if args.timed and args.fitted else {}
+        summary = Summary(await accuracy(bench, args, journal))
+    print("\n".join(summary.table()))
+    return {
+        "single_vs_full": summary.ratio(Task.SINGLE),
+        "multikey_vs_full": summary.ratio(Task.MULTIKEY),
+        "twohop_vs_full": summary.ratio(Task.TWO_HOP),
+        "beyond_window_vs_8k": summary.beyond(max(args.within, default=0)),
+        "attention_work_vs_full": summary.work,
+        **timings,
+        "kl": summary.kl,
+        "token_match": summary.match,
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--samples", type=int, default=2, help="per task and length in the window")
-    parser.add_argument("--beyond-samples", type=int, default=2)
+    parser.add_argument("--samples", type=int, default=40, help="per task, over all lengths")
+    parser.add_argument("--beyond-samples", type=int, default=20, help="over all lengths")
     parser.add_argument("--top-k", type=int, default=HierarchicalConfig().top_k)
+    parser.add_argument("--tasks", type=Task, nargs="*", default=tuple(Task))
     parser.add_argument("--within", type=int, nargs="*", default=WITHIN)
     parser.add_argument("--beyond", type=int, nargs="*", default=BEYOND)
     parser.add_argument("--timed", type=int, nargs="*", default=(16384, 65536, 131072))
     parser.add_argument("--fitted", type=int, nargs="*", default=FITTED)
+    parser.add_argument("--journal", type=Path, help="finished prompts, to go on from")
     result = asyncio.run(measure(parser.parse_args()))
-    print(json.dumps({name: round(value, 4) for name, value in result.items()}))
+    # What was not measured is null: JSON has no NaN.
+    print(json.dumps({n: None if math.isnan(v) else round(v, 4) for n, v in result.items()}))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,10 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from engines.api import Grammar, GrammarKind
+
+EDITION = 2
+"""Of the words below: figures of different editions have nothing to do with each other."""
 DATA = Path(os.environ.get("RINGWAY_TEST_DATA", "../shared/data"))
 OPENING = (
     "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
@@ -41,7 +45,14 @@ class Task(StrEnum):
     MULTIKEY = "multikey"
     """One of four numbers that differ by name."""
     TWO_HOP = "two_hop"
-    """A person's locker in one place, the locker's code in another; one more of each."""
+    """A person's locker in one place, the locker's code in another; both must be said."""
+
+
+TWO_HOP_ANSWER = Grammar(
+    GrammarKind.REGEX, r" [a-z]+-[a-z]+\. The code of locker [a-z]+-[a-z]+ is [0-9]{5}\."
+)
+"""SmolLM2-135M stops after the first hop or talks about something else, so `full` alone said both
+in none of eight answers. Held to this form, any route must still name locker and code itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,40 +61,50 @@ class Planted:
     question: str
     begun: str
     """How the answer begins: a small model then says the number, not something about it."""
-    wanted: str
+    wanted: tuple[str, ...]
+    grammar: Grammar | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
+    """`told_at`: where the facts that the answer needs begin."""
+
     prompt_ids: "array[int]"
     question_start: int
-    wanted: str
-    told_at: int = 0
-    """Where the fact that holds the answer begins."""
+    wanted: tuple[str, ...] = ()
+    told_at: tuple[int, ...] = ()
+    grammar: Grammar | None = None
+
+    def is_answered_by(self, text: str) -> bool:
+        return all(one in text for one in self.wanted)
 
 
 def plant(task: Task, rng: random.Random) -> Planted:
+    """The facts that the answer needs come first."""
     numbers = [str(rng.randint(10000, 99999)) for _ in range(4)]
-    if task is Task.TWO_HOP:
-        people, lockers = rng.sample(PEOPLE, 2), rng.sample(WORDS, 2)
-        facts = [
-            fact
-            for who, locker, code in zip(people, lockers, numbers, strict=False)
-            for fact in (
-                f" The parcel for {who} is in the {locker} locker.",
-                f" The code of the {locker} locker is {code}.",
-            )
-        ]
-        question = f"What is the code of the locker in which the parcel for {people[0]} is?"
-        return Planted(facts, question, f"The parcel for {people[0]} is in the", numbers[0])
     names = [f"{rng.choice(WORDS)}-{rng.choice(WORDS)}" for _ in numbers]
+    if task is Task.TWO_HOP:
+        return _two_hop(rng.choice(PEOPLE), names[0], numbers[0])
     facts = [
         f" One of the special magic numbers for {name} is: {number}."
         for name, number in zip(names, numbers, strict=True)
     ]
     question = f"What is the special magic number for {names[0]} mentioned in the provided text?"
     begun = f"The special magic number for {names[0]} mentioned in the provided text is"
-    return Planted(facts[:1] if task is Task.SINGLE else facts, question, begun, numbers[0])
+    return Planted(facts[:1] if task is Task.SINGLE else facts, question, begun, (numbers[0],))
+
+
+def _two_hop(who: str, locker: str, code: str) -> Planted:
+    return Planted(
+        facts=[
+            f" The parcel for {who} is in locker {locker}.",
+            f" The code of locker {locker} is {code}.",
+        ],
+        question=f"In which locker is the parcel for {who}, and what is the code of that locker?",
+        begun=f"The parcel for {who} is in locker",
+        wanted=(locker, code),
+        grammar=TWO_HOP_ANSWER,
+    )
 
 
 class Haystack:
@@ -101,18 +122,19 @@ class Haystack:
         closing = self._ids(CLOSING.format(question=planted.question, begun=planted.begun))
         context = self._text[: num_tokens - len(opening) - len(closing)]
         facts = [self._ids(fact) for fact in planted.facts]
-        room, told_at = len(context) // len(facts), 0
-        slots = rng.sample(range(len(facts)), len(facts))
-        for slot, fact, text in zip(slots, facts, planted.facts, strict=True):
+        room = len(context) // len(facts)
+        places: list[int] = []
+        for slot, fact in zip(rng.sample(range(len(facts)), len(facts)), facts, strict=True):
             at = slot * room + rng.randrange(room - len(fact))
             context[at : at + len(fact)] = fact
-            if planted.wanted in text:
-                told_at = len(opening) + at
+            places.append(len(opening) + at)
+        num_needed = 2 if task is Task.TWO_HOP else 1
         return Sample(
             array("i", opening + context + closing),
             len(opening) + len(context),
             planted.wanted,
-            told_at,
+            tuple(places[:num_needed]),
+            planted.grammar,
         )
 
     def _read(self, num_tokens: int) -> list[int]:

@@ -1,10 +1,12 @@
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable
 from http.client import HTTPConnection
 
 import httpx
+import pytest
 
 from engines.api import Attention
 from engines.fake import FakeSettings
@@ -52,9 +54,32 @@ def worst_health(prober: HTTPConnection, goes_on: Callable[[], bool]) -> float:
     return worst_s
 
 
-def test_a_body_over_the_cap_is_a_413_announced_or_not(start: Start) -> None:
+JSON_PATHS = [
+    "chat/completions",
+    "completions",
+    "responses",
+    "responses/compact",
+    "embeddings",
+    "tokenize",
+    "detokenize",
+]
+
+
+@pytest.mark.parametrize("path", JSON_PATHS)
+def test_a_body_is_read_while_it_comes(start: Start, path: str) -> None:
+    """What is broken is refused before the rest of the body was sent."""
+    broken = b'{"a": "' + b"x" * 200_000 + b"\\q" + b"x" * 200_000
+    head = f"POST /v1/{path} HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", start().port), timeout=10) as client:
+        client.sendall(head.encode() + broken)
+        told = client.recv(65_536)
+    assert told.startswith(b"HTTP/1.1 400")
+
+
+@pytest.mark.parametrize("path", JSON_PATHS)
+def test_a_body_over_the_cap_is_a_413_announced_or_not(start: Start, path: str) -> None:
     gateway = start(max_body_bytes=10_000)
-    url = f"{gateway.url}/v1/chat/completions"
+    url = f"{gateway.url}/v1/{path}"
     announced = httpx.post(url, content=b"x" * 20_000)
     chunked = httpx.post(url, content=iter([b"x" * 6_000] * 3))
     for answer in (announced, chunked):

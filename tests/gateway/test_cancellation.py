@@ -1,4 +1,5 @@
 import json
+import logging
 import socket
 import time
 from collections.abc import Callable
@@ -49,6 +50,27 @@ def test_a_client_that_leaves_stops_the_engine(start: Start, stream: bool, phase
     assert waited_for(lambda: len(engine.aborted) == 1, 5) < LIMIT_S
     assert not engine.finished
     waited_for(lambda: 'outcome="cancelled"} 1.0' in page(gateway), 2)
+
+
+def test_leaving_is_no_error_of_ours(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    engine = BpeEngine(bpe_say("word " * 400), FakeSettings(token_delay_s=0.02))
+    gateway = start(engine)
+    body = {"model": "fake", "messages": [{"role": "user", "content": "hi"}], "stream": True}
+    with caplog.at_level(logging.WARNING):
+        connection = post(gateway, body)
+        seen = b""
+        while seen.count(b"data: ") < 5:
+            seen += connection.recv(4096)
+        connection.close()
+        upload = b"POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\nContent-Type: "
+        half = b"multipart/form-data; boundary=b\r\n\r\n--b\r\n"
+        connection = socket.create_connection(("127.0.0.1", gateway.port))
+        connection.sendall(upload + half)
+        time.sleep(0.1)
+        connection.close()
+        waited_for(lambda: len(engine.aborted) == 1, 5)
+        time.sleep(0.2)
+    assert [record.getMessage() for record in caplog.records] == []
 
 
 def page(gateway: Running) -> str:

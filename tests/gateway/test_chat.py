@@ -1,4 +1,5 @@
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -243,6 +244,7 @@ def test_weak_evidence_escalates_under_auto_only(start: Start) -> None:
     question = "Which zeppelin captain visited Ouagadougou?"
     facts = facts_of(ask(gateway, f"{LONG}\n\n{question}"))
     assert (facts["route"], facts["escalated_from"]) == ("hierarchical", "retrieval")
+    assert re.search(r"weak evidence \(0\.\d{3}, less than 0\.2\)$", str(facts["reason"]))
     facts = facts_of(ask(gateway, f"{LONG}\n\n{question}", fidelity="retrieval"))
     assert (facts["route"], facts["escalated_from"]) == ("retrieval", None)
 

@@ -41,6 +41,27 @@ def test_an_answer_that_shares_nothing_has_no_citations() -> None:
     assert cite("Anna", "Who?", []) == ()
 
 
+def test_small_words_in_common_support_nothing() -> None:
+    text = (
+        "If a provision is found to be invalid, the rest of this agreement remains in force.\n"
+        "Deposition of Tobias Wolcott, taken in March at the offices of Thornfield.\n"
+        "The settlement sum for Odette Goldhaber is $558,450. Nothing else was paid.\n"
+        "Both parties keep a copy. Rent falls due monthly. Keys are with the porter."
+    )
+    answer = "The melting point of tungsten carbide in Kelvin is approximately 14.5 Kelvin"
+    question = "What is the melting point of tungsten carbide?"
+    assert cite(answer, question, [reading(None, 0, len(text), text)]) == ()
+    nearly = "The settlement sum for Odette Goldhaber is $55,845."
+    [citation] = cite(nearly, "What is it?", [reading(None, 0, len(text), text)])
+    assert citation.quote == "The settlement sum for Odette Goldhaber is $558,450."
+
+
+def test_each_sentence_of_a_long_answer_can_be_supported() -> None:
+    invented = " ".join(f"Invented claim {i} about zebras{i}." for i in range(12))
+    quotes = [one.quote for one in cite(f"{invented} Rent is due monthly.", "?", [reading(None)])]
+    assert quotes == ["Rent is due monthly."]
+
+
 def test_a_quote_that_the_stored_text_does_not_hold_is_dropped() -> None:
     stale = reading(1)
     moved = replace(stale, source=replace(stale.source, text="x" + TEXT))

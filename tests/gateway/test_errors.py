@@ -9,7 +9,9 @@ import gateway.admin.access
 import gateway.admin.board
 import gateway.api
 import gateway.batches.api
+import gateway.openai.compaction
 import gateway.responses.storage
+import gateway.stored.api
 import gateway.tenancy.api
 import ingest.api
 import ingest.embeddings_api
@@ -48,7 +50,9 @@ from gateway.api import (
 )
 from gateway.batches.api import BatchClosed, BatchStatus, BatchUnknown
 from gateway.errors import FAULTS, error_body, fault_for
+from gateway.openai.compaction import CompactionCut
 from gateway.responses.storage import ResponseMissing
+from gateway.stored.api import ChatMissing
 from gateway.tenancy.api import (
     FidelityForbidden,
     Limit,
@@ -125,6 +129,8 @@ RAISED: list[tuple[Exception, int, str | None]] = [
     (VersionUnknown("0123"), 404, "version_not_found"),
     (PreconditionRequired("0123"), 428, "precondition_required"),
     (ResponseMissing("resp_1"), 404, "response_not_found"),
+    (ChatMissing("chatcmpl-1"), 404, "completion_not_found"),
+    (CompactionCut(512), 502, "compaction_incomplete"),
     (BatchUnknown("batch_1"), 404, "batch_not_found"),
     (BatchClosed("batch_1", BatchStatus.COMPLETED), 409, "batch_closed"),
     (TextTooLong(index=1, num_tokens=9, limit=8), 400, "context_length_exceeded"),
@@ -181,6 +187,8 @@ def test_every_domain_error_has_a_fault_and_is_raised_here() -> None:
         | errors_of(gateway.api, GatewayError)
         | errors_of(gateway.batches.api, GatewayError)
         | errors_of(gateway.responses.storage, GatewayError)
+        | errors_of(gateway.stored.api, GatewayError)
+        | errors_of(gateway.openai.compaction, GatewayError)
         | errors_of(gateway.tenancy.api, GatewayError)
         | errors_of(gateway.admin.access, GatewayError)
         | errors_of(gateway.admin.board, GatewayError)

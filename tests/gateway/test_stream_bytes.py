@@ -8,7 +8,8 @@ import pytest
 
 from engines.api import EngineLost, Event, FinishEvent, GenerateRequest
 from engines.fake import FakeSettings
-from tests.gateway.fakes import BpeEngine, Running, Start, bpe_say
+from gateway.policy import AutoPolicy, Policy, RetrievalPolicy
+from tests.gateway.fakes import BpeEngine, Running, Start, bpe_say, paragraphs
 
 CHAT = {"model": "fake", "messages": [{"role": "user", "content": "hi"}], "stream": True}
 FIXED = {"clock": lambda: 1_700_000_000.0, "monotonic": lambda: 0.0, "new_id": lambda: "0" * 32}
@@ -84,6 +85,31 @@ def test_a_stream_of_completions_matches_its_golden_bytes(start: Start, golden_d
     raw = httpx.post(f"{gateway.url}/v1/completions", json=body, timeout=20).content
     raw = raw.replace(gateway.parts.policy.version.encode(), b"<policy>")
     assert raw == (golden_dir / "completions_stream.sse").read_bytes()
+
+
+LONG = paragraphs(["The lease ends in March."], 24)
+WEAK = "Which zeppelin captain visited Ouagadougou?"
+CAUTIOUS = Policy(
+    auto=AutoPolicy(full_max_tokens=100, hierarchical_max_tokens=200),
+    retrieval=RetrievalPolicy(inline_min_chars=400, total_tokens=200, passage_tokens=100),
+)
+
+
+def test_an_answer_by_another_route_than_the_first_matches_its_golden_bytes(
+    start: Start, golden_dir: Path
+) -> None:
+    gateway = start(Timeless(bpe_say("Nobody.")), CAUTIOUS, **FIXED)
+    raw = stream(gateway, messages=[{"role": "user", "content": f"{LONG}\n\n{WEAK}"}])
+    assert b'"escalated_from":"retrieval"' in raw
+    assert raw == (golden_dir / "chat_stream_escalated.sse").read_bytes()
+
+
+def test_a_streamed_response_matches_its_golden_bytes(start: Start, golden_dir: Path) -> None:
+    gateway = start(Timeless(bpe_say("Hello there, 東京.")), **FIXED)
+    body = {"model": "fake", "input": "hi", "stream": True}
+    raw = httpx.post(f"{gateway.url}/v1/responses", json=body, timeout=20).content
+    raw = raw.replace(gateway.parts.policy.version.encode(), b"<policy>")
+    assert raw == (golden_dir / "responses_stream.sse").read_bytes()
 
 
 def test_an_error_frame_matches_its_golden_bytes(start: Start, golden_dir: Path) -> None:

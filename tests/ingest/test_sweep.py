@@ -109,6 +109,18 @@ async def test_blobs_without_a_row_are_dropped_when_they_are_old(aging: Aging) -
     assert aging.blobs() == mine
 
 
+async def test_what_a_killed_upload_left_on_disk_goes_when_it_is_old(aging: Aging) -> None:
+    record = await aging.house.add(TEXT)
+    blobs = aging.folder / "blobs"
+    unfinished = blobs / "uploads" / "file-lost#1"
+    unfinished.write_bytes(b"the first half")
+    aging.clock.now = unfinished.stat().st_mtime + DAY_S - 60
+    assert (await aging.house.sweeper.sweep()).orphan_blobs == 0
+    aging.clock.now += 120
+    assert (await aging.house.sweeper.sweep()).orphan_blobs == 1
+    assert [path.name for path in (blobs / "uploads").iterdir()] == [record.id]
+
+
 async def test_finished_jobs_and_tombstones_are_forgotten_after_a_time(aging: Aging) -> None:
     house = aging.house
     record, other = await house.add(TEXT), await house.add(TEXT + b"!")

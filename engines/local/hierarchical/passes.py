@@ -115,8 +115,9 @@ class QuestionPass:
                 # Chunks have no distance from the question that means anything: no vote looks
                 # through a window.
                 whole = attended(self._anchor, replace(call, window=None), self._block)
-            self.queries.append(call.q_HTD[:, self._rows_T].float() * call.scale)
-            self.lses.append(whole.lse_HT[:, self._rows_T])
+            # Kept keys lie on the CPU, and are weighed there.
+            self.queries.append(call.q_HTD[:, self._rows_T].float().cpu() * call.scale)
+            self.lses.append(whole.lse_HT[:, self._rows_T].cpu())
         if call.layer == self._voting[-1]:
             raise LayersRead
         return total.out_HTD, total.lse_HT

@@ -126,7 +126,8 @@ def _attend_head(  # noqa: PLR0913
 
 @compiled()
 def _block(strip: Strip, head: int, first: int, size: int, head_dim: int) -> Bits:
-    start = head * strip.head_stride + first * head_dim
+    # Parallel loops count in unsigned numbers, and those times signed ones are floats.
+    start = int(np.int64(head)) * strip.head_stride + first * head_dim
     block_BD: Bits = carray(pointer(strip.address + 2 * start), (size, head_dim))
     return block_BD
 

@@ -33,14 +33,16 @@ C0, C1, C2, C3 = 1.0, 6.9314692869e-01, 2.4023050204e-01, 5.5480426326e-02
 C4, C5, C6 = 9.6845804520e-03, 1.2387821481e-03, 2.1877504763e-04
 
 
-def compiled(*, parallel: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def compiled(
+    *, parallel: bool = False, fastmath: bool = True
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Compile at the first call and keep the code on disk for the next process.
 
     `fastmath` lets sums be reordered, which is what makes them vector sums; what a kernel does
     with nan or infinity is undefined. Kernels must not close over other kernels: numba would not
     know them again on disk and compile them in every process.
     """
-    compiler: Any = njit(parallel=parallel, fastmath=True, nogil=True, cache=True)
+    compiler: Any = njit(parallel=parallel, fastmath=fastmath, nogil=True, cache=True)
 
     def compile_later(function: Callable[P, R]) -> Callable[P, R]:
         if parallel:  # numba files code by name and bytecode, not by what it was compiled for

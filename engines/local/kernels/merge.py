@@ -11,12 +11,12 @@ import numpy as np
 from engines.local.kernels.bf16 import Floats, compiled
 
 
-@compiled()
+@compiled(fastmath=False)
 def merge(gathered_NX: Floats, out_RD: Floats, lse_R: Floats) -> bool:
     """Fill `out_RD` and `lse_R`; true if any rank's last element is not 0: it wants to stop.
 
-    A rank whose lse is the lowest there is has no keys for that row. Each row must have keys
-    somewhere. The order of addition is that of ranks, so all ranks get the same bits.
+    A rank whose lse is -inf, or the lowest number, has no keys for that row. Each row must have
+    keys somewhere. The order of addition is that of ranks, so all ranks get the same bits.
     """
     num_ranks = gathered_NX.shape[0]
     num_rows, head_dim = out_RD.shape

@@ -4,7 +4,7 @@ Text and tool calls come back, no ids. Knows the wire format of requests and chu
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -21,19 +21,34 @@ from engines.api import (
     TextLogprob,
     ToolCallEvent,
 )
+from gateway.upstreams.config import Kind
 from gateway.upstreams.dialect import Ending, reason_of
 from gateway.upstreams.refusals import error_in_stream
 
+PASSES: Mapping[Kind, tuple[str, ...]] = {
+    Kind.OPENAI: (
+        "reasoning_effort",
+        "verbosity",
+        "prompt_cache_retention",
+        "prompt_cache_options",
+        "safety_identifier",
+    ),
+    Kind.VLLM: ("reasoning_effort",),
+    Kind.SGLANG: ("reasoning_effort",),
+}
+"""What each kind of server reads of these. The others would ignore them, which nobody would see."""
+
 
 class ChatDialect:
-    """`is_openai` is OpenAI's own service: newer names, and nothing it does not know."""
+    """OpenAI's own service has newer names, and is told nothing it does not know."""
 
     path = "/v1/chat/completions"
     reads = Reads.CHAT
     inline_tokens = 262_144
 
-    def __init__(self, *, is_openai: bool) -> None:
-        self._is_openai = is_openai
+    def __init__(self, kind: Kind) -> None:
+        self._is_openai = kind is Kind.OPENAI
+        self.passes = PASSES.get(kind, ())
 
     def body(self, request: GenerateRequest, model: str) -> bytes:
         if request.chat is None:
@@ -126,12 +141,14 @@ class _Choice(msgspec.Struct):
 
 class _Details(msgspec.Struct):
     cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
 
 
 class _Usage(msgspec.Struct):
     prompt_tokens: int = 0
     completion_tokens: int | None = None
     prompt_tokens_details: _Details | None = None
+    completion_tokens_details: _Details | None = None
 
 
 class _Chunk(msgspec.Struct):
@@ -177,12 +194,13 @@ class ChatReader:
         usage = self._usage
         if usage is None:
             return Ending(reason=self._last, prompt_tokens=None, completion_tokens=None)
-        details = usage.prompt_tokens_details
+        read, said = usage.prompt_tokens_details, usage.completion_tokens_details
         return Ending(
             reason=self._last,
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,
-            cached_tokens=(details and details.cached_tokens) or 0,
+            cached_tokens=(read and read.cached_tokens) or 0,
+            reasoning_tokens=(said and said.reasoning_tokens) or 0,
         )
 
     def _choice(self, choice: _Choice) -> Iterator[Event]:

@@ -27,6 +27,7 @@ GREATEST_SEED = 2**32 - 1
 class LlamaCppDialect:
     path = "/completion"
     reads = Reads.IDS
+    passes: tuple[str, ...] = ()
     inline_tokens = INLINE_IDS
 
     def body(self, request: GenerateRequest, model: str) -> bytes:

@@ -28,6 +28,7 @@ T = TypeVar("T")
 class SglangDialect:
     path = "/generate"
     reads = Reads.IDS
+    passes: tuple[str, ...] = ()
     inline_tokens = INLINE_IDS
 
     def body(self, request: GenerateRequest, model: str) -> bytes:

@@ -31,6 +31,7 @@ ID_PREFIX = "token_id:"
 class VllmDialect:
     path = "/v1/completions"
     reads = Reads.IDS
+    passes: tuple[str, ...] = ()
     inline_tokens = INLINE_IDS
 
     def body(self, request: GenerateRequest, model: str) -> bytes:

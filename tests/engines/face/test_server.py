@@ -2,6 +2,7 @@ import asyncio
 import socket
 import time
 from array import array
+from contextlib import aclosing
 from dataclasses import replace
 
 import httpx
@@ -15,6 +16,7 @@ from engines.api import (
     EngineRefused,
     EngineStatus,
     GenerateRequest,
+    ProgressEvent,
     PromptTooLong,
     TokenEvent,
 )
@@ -73,7 +75,7 @@ async def test_the_bytes_on_the_wire_are_these() -> None:
         response = await client.post(url + "/v1/generate", content=body)
     assert response.headers["content-type"].startswith("text/event-stream")
     assert response.content.startswith(
-        b'event: progress\ndata: {"done_tokens":40,"total_tokens":40}\n\n'
+        b'event: progress\ndata: {"done_tokens":40,"total_tokens":40,"times":null}\n\n'
         b'event: token\ndata: {"id":104,"logprob":null,"top_logprobs":[],"index":0}\n\n'
         b'event: token\ndata: {"id":105,"logprob":null,"top_logprobs":[],"index":0}\n\n'
         b'event: finish\ndata: {"reason":"stop","prompt_tokens":40,'
@@ -88,6 +90,19 @@ async def test_a_crash_of_the_engine_is_a_lost_engine_not_a_hang() -> None:
         with pytest.raises(EngineLost):
             async for _ in engine.generate(REQUEST):
                 pass
+
+
+async def test_the_engine_learns_of_the_trace_and_times_what_is_sampled() -> None:
+    sampled = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    engine = FakeEngine(say("hi"))
+    async with remote(engine) as client:
+        for traceparent in (sampled, f"{sampled[:-1]}0", ""):
+            asked = replace(REQUEST, traceparent=traceparent)
+            async with aclosing(client.generate(asked)) as events:
+                first = await anext(events)
+                assert isinstance(first, ProgressEvent)
+                assert (first.times is not None) == (traceparent == sampled)
+    assert engine.requests[0].traceparent == sampled
 
 
 async def test_an_engine_that_is_not_there_is_lost() -> None:

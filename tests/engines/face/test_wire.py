@@ -26,6 +26,7 @@ from engines.api import (
     GrammarRefused,
     ProgressEvent,
     PromptTooLong,
+    ReadTimes,
     RequestExpired,
     Sampling,
     TokenEvent,
@@ -60,7 +61,12 @@ FINISH = FinishEvent(
 GOLDEN: list[tuple[Event, bytes]] = [
     (
         ProgressEvent(43, 100),
-        b'event: progress\ndata: {"done_tokens":43,"total_tokens":100}\n\n',
+        b'event: progress\ndata: {"done_tokens":43,"total_tokens":100,"times":null}\n\n',
+    ),
+    (
+        ProgressEvent(43, 100, ReadTimes(0.5, (0.25, 0.125))),
+        b'event: progress\ndata: {"done_tokens":43,"total_tokens":100,"times":'
+        b'{"seconds":0.5,"turns_s":[0.25,0.125]}}\n\n',
     ),
     (
         AttendedEvent((AttendedSpan(64, 576, 0.75),), 0.875),

@@ -13,6 +13,7 @@ from engines.gang.limits import GangLimits
 from engines.gang.messages import (
     Ask,
     Encode,
+    Prefill,
     Sampled,
     Span,
     Step,
@@ -63,6 +64,7 @@ def answer(step: Step, token: int = 7) -> StepDone:
         sampled=[] if isinstance(step, Encode) else sampled,
         spans=[Span(2, 10, 0.5)] if isinstance(step, Ask) else [],
         recall=0.8 if isinstance(step, Ask) else None,
+        turns_s=[0.006, 0.004] if isinstance(step, Prefill) else [],
     )
 
 

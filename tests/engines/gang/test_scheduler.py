@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import TypeGuard
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from engines.api import (
     FinishReason,
     ProgressEvent,
     PromptTooLong,
+    ReadTimes,
     RequestExpired,
     TokenEvent,
 )
@@ -19,6 +21,7 @@ from engines.gang.messages import (
     Decode,
     Encode,
     Prefill,
+    Step,
     StepDone,
     unpack_ids,
 )
@@ -48,6 +51,20 @@ def test_a_prompt_is_read_in_chunks_and_then_decoded() -> None:
     finish = events[-1]
     assert isinstance(finish, FinishEvent)
     assert (finish.reason, finish.completion_tokens) == (FinishReason.LENGTH, 3)
+
+
+def test_a_sampled_request_is_told_how_long_its_chunks_took() -> None:
+    play = Play()
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7"
+    id_ = play.submit(replace(ask(12), traceparent=f"00-{trace}-01"))
+    other = play.submit(replace(ask(12), traceparent=f"00-{trace}-00"))
+    play.run()
+    assert play.sent[id_][:2] == [
+        ProgressEvent(8, 12, ReadTimes(0.01, (0.006, 0.004))),
+        ProgressEvent(12, 12, ReadTimes(0.01, (0.006, 0.004))),
+    ]
+    progress = [one for one in play.sent[other] if isinstance(one, ProgressEvent)]
+    assert [one.times for one in progress] == [None] * len(progress)
 
 
 def test_a_stop_id_ends_the_answer_and_is_not_sent() -> None:
@@ -178,7 +195,11 @@ def test_after_a_lost_gang_the_answer_goes_on_behind_what_was_sent() -> None:
     play.run()
     assert play.steps[3:5] == [
         Prefill(step_id=4, sequence_id=id_, start=0, stop=8),
-        Prefill(step_id=5, sequence_id=id_, start=8, stop=14),
+        Prefill(step_id=5, sequence_id=id_, start=8, stop=12),
+    ]
+    assert play.steps[5:7] == [
+        Prefill(step_id=6, sequence_id=id_, start=12, stop=14),
+        Decode(step_id=7, sequence_ids=[id_]),
     ]
     tokens = [event for event in play.sent[id_] if isinstance(event, TokenEvent)]
     assert len(tokens) == 4
@@ -196,7 +217,32 @@ def test_after_a_lost_gang_the_shortlist_is_read_with_the_tokens_that_were_sent(
     play.run()
     prefills = [step for step in play.steps[before:] if isinstance(step, Prefill)]
     # Anchor 2, one span of 8, question 2, one token.
-    assert [(step.start, step.stop) for step in prefills] == [(0, 8), (8, 13)]
+    assert [(step.start, step.stop) for step in prefills] == [(0, 8), (8, 12), (12, 13)]
+
+
+def test_after_a_lost_gang_a_prompt_is_cut_where_it_was_cut_before() -> None:
+    """Beside streams chunks are smaller; the next gang finds none, and reads in the same steps."""
+    play = Play(replace(LIMITS, prefill_chunk_tokens=32, kv_budget_tokens=4000))
+    streams = [play.submit(ask(4, new=90)) for _ in range(2)]
+    while not all(id_ in play.sent for id_ in streams):
+        play.step()
+    id_ = play.submit(ask(100, new=9))
+    while id_ not in play.sent or not isinstance(play.sent[id_][-1], TokenEvent):
+        play.step()
+    first = [step.stop for step in play.steps if is_reading(step, id_)]
+    assert first == [28, 56, 84, 100]
+    play.scheduler.lose_gang()
+    for stream in streams:
+        play.scheduler.leave(stream)
+    before = len(play.steps)
+    play.run()
+    again = [step.stop for step in play.steps[before:] if is_reading(step, id_)]
+    assert again[:-1] == first
+    assert again[-1] > 100
+
+
+def is_reading(step: Step, id_: int) -> TypeGuard[Prefill]:
+    return isinstance(step, Prefill) and step.sequence_id == id_
 
 
 def test_chosen_spans_are_told_once_even_when_the_question_is_asked_again() -> None:

@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 
 from engines.api import Attention, GenerateRequest
@@ -134,14 +134,17 @@ class Driver:
         self.open(sequence_id, case)
         if case.hierarchical:
             self._ask(sequence_id)
-        total = len(self.executor.sequences[sequence_id].ids_T)
+        sequence = self.executor.sequences[sequence_id]
+        edges = (0, sequence.num_asked, len(sequence.ids_T))
         sampled: list[Sampled] = []
-        for start in range(0, total, case.chunk):
-            assert sampled == []
-            stop = min(total, start + case.chunk)
-            sampled = self.run(
-                Prefill(step_id=next(self._ids), sequence_id=sequence_id, start=start, stop=stop)
-            )
+        for first, last in pairwise(edges):
+            for start in range(first, last, case.chunk):
+                assert sampled == []
+                stop = min(last, start + case.chunk)
+                step_id = next(self._ids)
+                sampled = self.run(
+                    Prefill(step_id=step_id, sequence_id=sequence_id, start=start, stop=stop)
+                )
         return sampled[0]
 
     def _ask(self, sequence_id: int) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from engines.local.device import CPU
 from engines.local.hook import LayerCall
 from engines.local.kv import ShardedKv
 from engines.local.placement import positions_of, zigzag
@@ -43,12 +44,12 @@ def numbers(num_heads: int, seed: int) -> Tensor:
     return torch.randn(num_heads, EDGES[-1], HEAD_DIM, generator=generator)
 
 
-def call_for(positions: list[int], window: int | None) -> LayerCall:
+def call_for(positions: list[int], window: int | None, device: torch.device = CPU) -> LayerCall:
     return LayerCall(
         layer=0,
-        q_HTD=numbers(HEADS, 1)[:, positions],
-        k_GTD=numbers(KEY_HEADS, 2)[:, positions],
-        v_GTD=numbers(KEY_HEADS, 3)[:, positions],
+        q_HTD=numbers(HEADS, 1)[:, positions].to(device),
+        k_GTD=numbers(KEY_HEADS, 2)[:, positions].to(device),
+        v_GTD=numbers(KEY_HEADS, 3)[:, positions].to(device),
         scale=SCALE,
         window=window,
     )
@@ -92,6 +93,29 @@ def errors(group: RingGroup) -> dict[tuple[str, int | None], float]:
 def test_keys_or_queries_on_the_way_the_attention_is_exact(num_ranks: int) -> None:
     for by_case in on_ranks(num_ranks, errors):
         assert max(by_case.values()) < 1e-5, by_case
+
+
+def turn_times(group: RingGroup) -> dict[str, tuple[float, list[float]]]:
+    """By what travels: seconds of two layers, and those of each turn."""
+    found = {}
+    for name, rule in RULES.items():
+        kv = ShardedKv(rank=group.rank, num_ranks=group.size, capacity=EDGES[-1])
+        new = zigzag(EDGES[0], EDGES[1], group.size)
+        attending = RingPass(kv, new, group, lambda: False, rule)
+        began_s = time.perf_counter()
+        for _ in range(2):
+            attending.attend(call_for(positions_of(new[group.rank]), None))
+        found[name] = (time.perf_counter() - began_s, attending.turns_s)
+    return found
+
+
+@pytest.mark.parametrize("num_ranks", [1, 3])
+def test_turns_are_timed_over_all_layers(num_ranks: int) -> None:
+    for found in on_ranks(num_ranks, turn_times):
+        for seconds, turns_s in found.values():
+            assert len(turns_s) == (num_ranks if num_ranks > 1 else 0)
+            assert all(one > 0 for one in turns_s)
+            assert sum(turns_s) <= seconds
 
 
 def late_errors(group: RingGroup) -> float:

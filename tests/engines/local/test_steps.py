@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from torch import Tensor
 
 from engines.config import HierarchicalConfig
 from engines.gang.messages import Ask, Branch, Decode, Encode, Fork, Prefill
@@ -99,6 +100,36 @@ def test_a_replayed_answer_goes_on_where_it_broke_off(answers: Answers) -> None:
     for by_rank in answers.values():
         for single, _, replayed in by_rank:
             assert replayed == single
+
+
+class CountingRing(RingGroup):
+    """Counts exchanges between ranks, however they are made."""
+
+    num_exchanges = 0
+
+    def gather(self, mine_X: Tensor) -> Tensor:
+        self.num_exchanges += 1
+        return super().gather(mine_X)
+
+
+def exchanges_of_a_decode_step(group: RingGroup, folder: Path) -> tuple[int, int]:
+    """(layers, exchanges) for three sequences that are decoded together."""
+    counting = CountingRing(
+        group._group, rank=group.rank, size=group.size, links=group._links, device=group.device
+    )
+    driver = Driver(folder, counting, SMALL_CHUNKS)
+    for sequence_id in range(3):
+        driver.first(sequence_id, Case(prompt=prompt_of(30 + sequence_id), sampling=spec_of()))
+    counting.num_exchanges = 0
+    driver.decode(0, 1, 2)
+    return driver.executor.num_layers, counting.num_exchanges
+
+
+def test_a_batch_takes_one_exchange_per_layer_and_one_for_its_tokens(
+    families: dict[str, Path],
+) -> None:
+    for num_layers, num_exchanges in on_ranks(2, exchanges_of_a_decode_step, families["llama"]):
+        assert num_exchanges == num_layers + 1
 
 
 # Several answers to one prompt.

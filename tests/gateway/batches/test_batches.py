@@ -26,12 +26,13 @@ from ingest.fake import FakeLibrary
 from ingest.fake_embeddings import fake_embeddings
 from tests.contracts.library_benches import Clock
 from tests.gateway.fakes import BpeEngine, bpe_say, make_parts, trained
+from tests.gateway.tenancy.test_keys import Issued
 
 CHAT: Final = "/v1/chat/completions"
 LEASE = "The lease of the lighthouse ends in March. " * 40
 RECIPE = "The bread needs an hour in the oven. " * 40
 
-QUICK = RunnerConfig(poll_s=0.02, lease_s=0.5, retry_s=0.01)
+QUICK = RunnerConfig(poll_s=0.02, lease_s=5.0, retry_s=0.01)
 WIDE = FakeSettings(context_tokens=dict.fromkeys(Attention, 1_000_000))
 
 
@@ -222,6 +223,41 @@ async def test_a_batch_whose_window_ends_says_which_lines_did_not_run(tmp_path: 
         undone = await house.results(batch.error_file_id)
         assert {one["error"]["code"] for one in undone.values()} == {"batch_expired"}
         assert len(undone) + len(await house.results(batch.output_file_id)) == 30
+
+
+@pytest.mark.parametrize("end", ["revoked", "expired", "deleted"])
+async def test_a_batch_stops_when_its_key_ends(tmp_path: Path, end: str) -> None:
+    clock, issued = Clock(), Issued()
+    headers = issued.issue("a")
+    engine = BpeEngine(settings=replace(WIDE, token_delay_s=0.05))
+    async with open_house(tmp_path, engine, clock=clock, issued=issued) as house:
+        house.client = house.client.with_options(api_key=headers["authorization"].split()[1])
+        other = house.client.with_options(
+            api_key=issued.issue("a")["authorization"].split()[1], max_retries=0
+        )
+        async with house.running():
+            batch = await house.submit([line(f"n{i}", f"number {i}") for i in range(30)])
+            await finished(engine, 2)
+            [digest, key] = next(iter(issued.keys.items()))
+            if end == "deleted":
+                del issued.keys[digest]
+            else:
+                changes = {"revoked_at": clock.now} if end == "revoked" else {"expires_at": 1}
+                issued.keys[digest] = replace(key, **changes)
+            house.client = other
+            batch = await house.ended(batch)
+            num_asked = len(engine.requests)
+            await asyncio.sleep(0.1)
+        assert batch.status == "cancelled"
+        assert batch.errors is not None
+        assert [one.code for one in batch.errors.data or []] == ["invalid_api_key"]
+        undone = await house.results(batch.error_file_id)
+        assert len(undone) >= 20
+        assert len(undone) + len(await house.results(batch.output_file_id)) == 30
+        assert {one["error"]["code"] for one in undone.values()} == {"invalid_api_key"}
+        assert "was revoked or has expired" in undone["n29"]["error"]["message"]
+        assert len(engine.requests) == num_asked
+        assert len(engine.finished) + len(engine.aborted) == num_asked
 
 
 async def test_an_input_with_a_bad_line_fails_before_anything_runs(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from gateway.evaluation.journal import Outcome, Record
 from gateway.evaluation.needles import Task
@@ -18,7 +19,10 @@ def seconds(arm: Arm, length: int) -> float:
 
 
 def made_result(
-    rights: Mapping[tuple[Arm, int], int | None], samples: int, haystack: str = "made up"
+    rights: Mapping[tuple[Arm, int], int | None],
+    samples: int,
+    haystack: str = "made up",
+    answer: str = "",
 ) -> Result:
     """`rights` counts the right ones of `samples` answers; None: every prompt was refused."""
     plan = EvalPlan(
@@ -36,7 +40,7 @@ def made_result(
         haystack_digest="0",
     )
     records = [
-        record(arm, length, number, right)
+        replace(record(arm, length, number, right), answer=answer)
         for (arm, length), right in rights.items()
         for number in range(samples)
     ]

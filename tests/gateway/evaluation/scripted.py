@@ -31,11 +31,17 @@ class Script:
     has_tokenize: bool = True
     is_ringway: bool = True
     busy_once: bool = False
+    is_dead: bool = False
+    """Connections end without an answer."""
+    models: tuple[str, ...] = ("tiny",)
     stops_after: int | None = None
     on_stop: Callable[[], None] = lambda: None
     chats: list[Asked] = field(default_factory=list)
     num_counted: int = 0
     lock: Lock = field(default_factory=Lock)
+
+    def die(self) -> None:
+        self.is_dead = True
 
 
 def count(content: str) -> int:
@@ -46,7 +52,7 @@ def count(content: str) -> int:
 def answer_to(content: str) -> str:
     """All that is planted, wanted or not."""
     context, question = content.rsplit("\n\n", 1)
-    if (key := re.search(r"for the key ([0-9a-f]{10})", question)) is not None:
+    if (key := re.search(r"the key ([0-9a-f]{10})", question)) is not None:
         return " ".join(re.findall(rf"{key[1]}: (\d+)", context))
     numbers = re.findall(r"(?:is|code|again, is) (\d{6})\.", context)
     return " ".join([*numbers, *re.findall(r"VAR ([A-Z]{5}) =", context)])
@@ -71,6 +77,10 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         pass
 
+    def do_GET(self) -> None:
+        assert self.path == "/v1/models"
+        self._json(200, {"data": [{"id": one} for one in self.script.models]})
+
     def do_POST(self) -> None:
         asked = cast(Asked, json.loads(self.rfile.read(int(self.headers["content-length"]))))
         tokens = count(asked["messages"][0]["content"])
@@ -89,13 +99,16 @@ class Handler(BaseHTTPRequestHandler):
             self.script.chats.append(asked)
             if (
                 self.script.stops_after is not None
-                and len(self.script.chats) > self.script.stops_after
+                and len(self.script.chats) == self.script.stops_after + 1
             ):
                 self.script.on_stop()
+            is_dead = self.script.is_dead
             is_busy, self.script.busy_once = self.script.busy_once, False
         fidelity = asked.get("fidelity", "plain")
         limit = self.script.limits.get(fidelity)
-        if is_busy:
+        if is_dead:
+            self.close_connection = True
+        elif is_busy:
             self._json(503, {"error": {"message": "busy"}})
         elif limit is not None and tokens > limit:
             error = {"message": "too long", "code": "context_length_exceeded"}

@@ -1,5 +1,6 @@
 """Thresholds from results: cheapest, monotone, never made up; and `ringway calibrate`."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -167,6 +168,24 @@ def test_the_command_prints_costs_beside_todays_and_a_snippet(
     assert "Today's policy" in told
     policy = parse_policy(told[told.index("auto:") :])
     assert policy.auto == AutoPolicy(full_max_tokens=1024, hierarchical_max_tokens=65536)
+
+
+def test_what_the_evaluation_notes_is_said_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = made_result(RIGHTS, SAMPLES)
+    write(tmp_path, replace(made, notes=("Stopped at 3 of 900 answers.",)))
+    assert main(["calibrate", str(tmp_path)]) == 0
+    assert "Stopped at 3 of 900 answers." in capsys.readouterr().out
+
+
+def test_a_bar_that_no_route_reaches_promises_nothing_elsewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, made_result({(Arm.FULL, 1024): 40, (Arm.FULL, 8192): 40}, samples=100))
+    main(["calibrate", str(tmp_path)])
+    told = capsys.readouterr().out
+    assert "No measured route reaches 90% at 1K, 8K; there the best is asked for.\n" in told
 
 
 def test_too_little_data_is_said_plainly(

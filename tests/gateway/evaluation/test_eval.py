@@ -1,6 +1,8 @@
 """`ringway eval` against a scripted gateway: what is asked, what is written, and going on."""
 
+import fcntl
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -121,6 +123,66 @@ def test_a_run_that_was_killed_goes_on_to_the_same_result(tmp_path: Path) -> Non
     assert len(script.chats) == num_asked - len(kept), "nothing finished is asked again"
     assert timeless(tmp_path / "cut") == timeless(tmp_path / "whole")
     assert max(Counter((r.key, r.arm) for r in records_of(tmp_path / "cut")).values()) == 1
+
+
+def test_what_was_answered_before_a_stop_is_in_the_result(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = Script(stops_after=13)
+    with serving(script) as url:
+        command = [sys.executable, "-m", "gateway", *words(url, tmp_path)]
+        with subprocess.Popen(command) as child:
+            script.on_stop = lambda: child.send_signal(signal.SIGINT)
+            assert child.wait(15) == 130
+    told = capfd.readouterr().err
+    assert re.search(r"^stopped: 1\d of 96 are kept; the same with --resume goes on$", told, re.M)
+    result = load_result(tmp_path)
+    assert cell(result, Arm.FULL, 512).answered in (4, 5)
+    assert cell(result, Arm.FULL, 2048).answered == 0
+    assert "Stopped at 1" in result.notes[0]
+    assert "Stopped at 1" in (tmp_path / REPORT_NAME).read_text()
+
+
+def test_a_server_that_dies_leaves_the_result_of_what_it_answered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.evaluation.client.MOST_WAIT_S", 0.0)
+    script = Script(stops_after=6)
+    with serving(script) as url:
+        script.on_stop = script.die
+        assert main(words(url, tmp_path)) == 2
+    told = capsys.readouterr().err
+    assert "no answer from" in told
+    assert "6 of 96 are kept; the same with --resume goes on" in told
+    assert sum(one.answered for one in load_result(tmp_path).cells if one.task is None) == 6
+
+
+def test_the_first_model_of_the_server_is_asked_unless_one_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = ("--tasks", "single", "--routes", "full")
+    script = Script(models=("first", "second"))
+    with serving(script) as url:
+        named = words(url, tmp_path / "out", *one)
+        at = named.index("--model")
+        del named[at : at + 2]
+        assert main(named) == 0
+        script.models = ()
+        assert main([*named, "--resume"]) == 2
+    assert {asked["model"] for asked in script.chats} == {"first"}
+    assert "name one with --model" in capsys.readouterr().err
+
+
+def test_two_evaluations_do_not_write_to_one_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(Script()) as url:
+        assert main(words(url, tmp_path, "--tasks", "single", "--routes", "full")) == 0
+        with (tmp_path / SAMPLES_NAME).open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            again = words(url, tmp_path, "--tasks", "single", "--routes", "full", "--resume")
+            assert main(again) == 2
+    assert "another evaluation is writing" in capsys.readouterr().err
 
 
 def test_a_folder_is_not_written_over_and_not_mixed_with_another_plan(

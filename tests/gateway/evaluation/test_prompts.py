@@ -1,11 +1,13 @@
 """Prompts of a wanted length: how near they come, where facts stand, what is left out."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.evaluation.haystack import Haystack, synthetic_haystack
 from gateway.evaluation.needles import Task
 from gateway.evaluation.plan import SampleKey
-from gateway.evaluation.prompts import DoesNotFit, PromptBuilder
+from gateway.evaluation.prompts import DoesNotFit, PromptBuilder, fit
 from tests.gateway.evaluation.scripted import count
 
 CHUNK = 64
@@ -80,6 +82,38 @@ async def test_truncation_leaves_the_middle_out_and_keeps_the_question(haystack:
     assert short.context[:200] == whole.context[:200]
     assert short.context[-200:] == whole.context[-200:]
     assert whole.planted.facts[0].text not in short.context
+
+
+async def test_a_budget_is_filled_where_every_character_is_a_token() -> None:
+    async def dense(num_chars: int) -> int:
+        return 150 + num_chars
+
+    size, tokens = await fit(199, dense, 5_000, tries=6)
+    assert tokens == 150 + size
+    assert 190 <= tokens <= 199
+
+
+@given(
+    start=st.integers(0, 100),
+    per_char=st.lists(st.floats(0.05, 1.5), min_size=1, max_size=8),
+    target=st.integers(101, 5_000),
+)
+async def test_any_text_is_fitted_within_a_few_per_cent(
+    start: int, per_char: list[float], target: int
+) -> None:
+    """Runs of 500 characters, each of its own density."""
+
+    async def uneven(num_chars: int) -> int:
+        runs = (per_char[i // 500 % len(per_char)] for i in range(0, num_chars, 500))
+        tokens = sum(500 * one for one in runs)
+        return start + round(tokens - (-num_chars % 500) * last(num_chars))
+
+    def last(num_chars: int) -> float:
+        return per_char[(num_chars - 1) // 500 % len(per_char)] if num_chars else 0.0
+
+    size, tokens = await fit(target, uneven, 12 * target, tries=12)
+    assert tokens <= target
+    assert size == 12 * target or tokens >= 0.95 * target - 4
 
 
 async def test_a_length_below_question_and_facts_is_refused_with_the_least(

@@ -74,6 +74,22 @@ REFUSALS = [
     (body(documents=[{"id": "a", "text": "x"}] * 2), "documents", "invalid_value"),
     (body(documents=[{"id": "a"}]), "documents[0].text", MISSING),
     (body(metadata={"a": 1}), "metadata.a", "invalid_type"),
+    (body(metadata={"a" * 65: "b"}), f"metadata.{'a' * 65}", "invalid_value"),
+    (body(store="yes"), "store", "invalid_type"),
+    (body(reasoning_effort="huge"), "reasoning_effort", "invalid_value"),
+    (body(verbosity="loud"), "verbosity", "invalid_value"),
+    (
+        with_part(type="image_url", image_url={"url": "ftp://x"}),
+        "messages[0].content[0].image_url.url",
+        "invalid_value",
+    ),
+    (
+        with_message(
+            role="system", content=[{"type": "image_url", "image_url": {"url": "https://x"}}]
+        ),
+        "messages[0].content[0]",
+        "invalid_value",
+    ),
     (body(colour="red"), "colour", "unknown_parameter"),
     (body(n=0), "n", "integer_below_min_value"),
     (body(n=True), "n", "invalid_type"),
@@ -136,18 +152,16 @@ def test_what_is_no_json_object_is_refused(raw: bytes) -> None:
     [
         (body(tools=[{"type": "custom", "custom": {"name": "x"}}]), "tools[0].type"),
         (body(tool_choice={"type": "allowed_tools"}), "tool_choice.type"),
-        (body(verbosity="low"), "verbosity"),
         (body(web_search_options={}), "web_search_options"),
         (body(audio={}), "audio"),
         (body(modalities=["text", "audio"]), "modalities"),
-        (body(store=True), "store"),
-        (body(reasoning_effort="low"), "reasoning_effort"),
         (body(prediction={}), "prediction"),
         (body(functions=[]), "functions"),
         (with_message(role="function"), "messages[0].role"),
+        (with_part(type="input_audio", input_audio={}), "messages[0].content[0].type"),
         (
-            with_message(content=[{"type": "image_url", "image_url": {}}]),
-            "messages[0].content[0].type",
+            with_part(type="text", text="a", prompt_cache_breakpoint={"mode": "explicit"}),
+            "messages[0].content[0].prompt_cache_breakpoint",
         ),
         (
             with_message(content=[{"type": "file", "file": {"file_data": "x"}}]),

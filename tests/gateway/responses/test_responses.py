@@ -23,6 +23,15 @@ SMALL = Policy(
 )
 
 
+PIXEL = "data:image/png;base64,iVBORw0KGgo="
+HELLO = [{"role": "user", "content": "hi"}]
+
+
+def image(**fields: str) -> dict[str, object]:
+    text = {"type": "input_text", "text": "What is it?"}
+    return {"role": "user", "content": [text, {"type": "input_image", **fields}]}
+
+
 def ask(gateway: Running, text: Any = "hi", **fields: Any) -> OpenAIResponse:
     answer: OpenAIResponse = gateway.client().responses.create(model="fake", input=text, **fields)
     return answer
@@ -234,9 +243,22 @@ def test_an_attached_file_is_read(start: Start) -> None:
         ({"truncation": "auto"}, "truncation"),
         ({"conversation": "conv_1"}, "conversation"),
         ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0].type"),
+        ({"text": {"verbosity": "low"}}, "text.verbosity"),
+        ({"prompt_cache_retention": "24h"}, "prompt_cache_retention"),
+        ({"input": [*HELLO, image(image_url=PIXEL)]}, "input[1].content[1]"),
+        ({"instructions": "Be brief.", "input": [image(image_url=PIXEL)]}, "input[0].content[1]"),
+        ({"input": [image(file_id="file-1")]}, "input[0].content[1].file_id"),
         (
-            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
-            "input[0].content[0].type",
+            {
+                "input": [
+                    {
+                        "type": "function_call_output",
+                        "call_id": "c",
+                        "output": [{"type": "input_image", "image_url": PIXEL}],
+                    }
+                ]
+            },
+            "input[0].output[0].type",
         ),
     ],
 )

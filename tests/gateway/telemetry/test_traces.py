@@ -52,6 +52,7 @@ def test_a_request_is_a_span_with_its_phases_inside(start: Start, stream: bool) 
     waited_for(lambda: "chat fake" in traced.spans(), 5)  # it ends after its last byte
     spans = traced.spans()
     phases = {"ringway.count", "ringway.route", "ringway.queue", "ringway.prefill"}
+    phases.add("ringway.prefill.chunk")
     assert set(spans) == {"chat fake", "ringway.decode", *phases}
     root = spans["chat fake"]
     told = dict(root.attributes or {})
@@ -59,7 +60,12 @@ def test_a_request_is_a_span_with_its_phases_inside(start: Start, stream: bool) 
     assert told["gen_ai.usage.output_tokens"] == len(ids_of(words))
     assert told["gen_ai.usage.input_tokens"] == len(engine.requests[0].prompt_ids)
     assert told["http.response.status_code"] == 200
-    assert len(spans["ringway.prefill"].events) >= 3
+    chunks = [span for span in traced.exporter.get_finished_spans() if "chunk" in span.name]
+    assert len(chunks) >= 3
+    done = [dict(chunk.attributes or {})["ringway.done_tokens"] for chunk in chunks]
+    assert done[-1] == len(engine.requests[0].prompt_ids)
+    assert all((one.end_time or 0) - (one.start_time or 0) == 20_000_000 for one in chunks)
+    assert told["ringway.outcome"] == "finished"
     assert root.context is not None
     assert root.parent is not None
     assert f"{root.parent.span_id:016x}" == "00f067aa0ba902b7"

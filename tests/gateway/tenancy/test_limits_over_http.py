@@ -2,6 +2,7 @@ import json
 import logging
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -226,3 +227,62 @@ def test_an_outage_of_redis_is_survived_or_refused_as_configured(
     assert said.count("shared limits are away: counting alone") == 1
     assert said.count("shared limits are away: refusing") == 1
     assert said.count("shared limits are back") == 2
+
+
+def shared_by(url: str, *, closed: bool = False) -> Accounts:
+    shared = RedisLimits.connect(url)
+    own = MemoryLimits(clock=time.time)
+    limits = FailClosed(shared) if closed else FailOpen(shared, own)
+    return Accounts(limits, MemorySpending(), clock=time.time)
+
+
+@pytest.mark.services
+def test_two_busy_gateways_share_one_limit_to_the_token(start: Start, tmp_path: Path) -> None:
+    issued, num_asked = Issued(), 60
+    key = issued.issue("a", Grants(tokens_per_min=500))
+    slow = FakeSettings(token_delay_s=0.01)
+    with redis_server(tmp_path) as url:
+        both = [
+            start(BpeEngine(bpe_say("a b c d"), slow), issued=issued, accounts=shared_by(url))
+            for _ in range(2)
+        ]
+        with ThreadPoolExecutor(16) as pool:
+            answers = list(pool.map(lambda i: ask(both[i % 2], key, seed=i), range(num_asked)))
+        used = sum(one.json()["usage"]["total_tokens"] for one in answers if one.is_success)
+        assert {one.status_code for one in answers} == {200, 429}
+        for gateway in both:
+            listed = plain_http.get(f"{gateway.url}/v1/models", headers=key)
+            assert left(listed) == 500 - used
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
+def test_requests_in_flight_outlive_redis_and_their_cost_is_kept(
+    start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture, closed: bool
+) -> None:
+    issued, port = Issued(), free_port()
+    key = issued.issue("a", Grants(monthly_budget_micros=2000))
+    policy = Policy(prices=PricePolicy(full=(Price(input=1, output=100),)))
+    engine = BpeEngine(bpe_say("a b"), FakeSettings(prefill_delay_s=0.5))
+    accounts = shared_by(f"redis://127.0.0.1:{port}/0", closed=closed)
+    gateway = start(engine, policy, issued=issued, accounts=accounts)
+    with caplog.at_level(logging.WARNING), ThreadPoolExecutor(1) as pool:
+        with redis_server(tmp_path, port):
+            cost = cost_of(ask(gateway, key))
+            flying = pool.submit(ask, gateway, key)
+            waited_for(lambda: len(engine.requests) == 2, 5)
+        assert cost_of(flying.result()) == cost
+        assert ask(gateway, key).status_code == (503 if closed else 200)
+        spent = 2 * cost if closed else 3 * cost
+        with redis_server(tmp_path, port):  # it has forgotten everything; the disk has not
+            while (answer := ask(gateway, key)).status_code == 200:
+                spent += cost
+    assert f"{spent} of 2000" in answer.json()["error"]["message"]
+    said = [record.message for record in caplog.records]
+    assert said.count("not settled; the lease ends it") == 1
+
+
+def cost_of(answer: httpx.Response) -> int:
+    usage = answer.json()["usage"]
+    cost: int = usage["prompt_tokens"] + 100 * usage["completion_tokens"]
+    return cost

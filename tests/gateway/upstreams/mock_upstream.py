@@ -107,6 +107,8 @@ async def mock(script: Script) -> AsyncIterator[MockUpstream]:
         server.close()
         for writer in upstream.writers:
             writer.close()
+        closing = (writer.wait_closed() for writer in upstream.writers)
+        await asyncio.gather(*closing, return_exceptions=True)
 
 
 def sse(*payloads: object) -> list[bytes | float]:

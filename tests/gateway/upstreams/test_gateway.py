@@ -3,21 +3,12 @@
 import asyncio
 import json
 import re
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import httpx
 import pytest
-import uvicorn
 
-from gateway.app import create_app
-from gateway.cli.hosting import Server
-from gateway.parts import Parts
-from gateway.policy import Policy
-from gateway.upstreams.config import Upstreams, UpstreamsConfig
-from gateway.upstreams.wiring import open_upstreams
-from ingest.fake import FakeLibrary
 from tests.gateway.fakes import paragraphs
 from tests.gateway.upstreams.mock_upstream import (
     Asked,
@@ -29,47 +20,19 @@ from tests.gateway.upstreams.mock_upstream import (
     said,
     sse,
 )
+from tests.gateway.upstreams.serving import gateway_of
 
 
 @asynccontextmanager
 async def gateway_over(
     context_tokens: int = 8192, **models: MockUpstream
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """A real uvicorn on a real socket in this loop, and a client of it."""
-    config = UpstreamsConfig.model_validate(
-        {
-            "models": {
-                name: {
-                    "context_tokens": context_tokens,
-                    "replicas": [{"url": up.url, "kind": "openai"}],
-                }
-                for name, up in models.items()
-            }
-        }
-    )
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    sock.bind(("127.0.0.1", 0))
-    sock.listen()
-    base_url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-    async with open_upstreams(Upstreams(config, {})) as engines:
-        parts = Parts(
-            engine=next(iter(engines.values())),
-            models=engines,
-            policy=Policy(),
-            library=FakeLibrary(),
-        )
-        app = create_app(parts)
-        server = Server(
-            uvicorn.Config(app, http="httptools", ws="none", lifespan="off", log_config=None)
-        )
-        serving = asyncio.create_task(server.serve(sockets=[sock]))
-        try:
-            async with httpx.AsyncClient(base_url=base_url, trust_env=False, timeout=10) as client:
-                yield client
-        finally:
-            server.should_exit = True
-            await serving
-            sock.close()
+    config = {
+        name: {"context_tokens": context_tokens, "replicas": [{"url": up.url, "kind": "openai"}]}
+        for name, up in models.items()
+    }
+    async with gateway_of(config) as client:
+        yield client
 
 
 def chat(model: str = "m", text: str = "Hi", **fields: object) -> dict[str, object]:

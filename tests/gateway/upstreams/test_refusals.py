@@ -21,8 +21,63 @@ def openai(message: str, **fields: object) -> dict[str, object]:
 
 
 OVERFLOWS: list[tuple[str, int, object, int, int]] = [
+    # Each with the file or report that its words were read in.
     (
-        "vLLM",
+        "vLLM that passes its limit on: vllm-project/vllm vllm/renderers/params.py, 017638d7",
+        400,
+        openai(
+            "You passed 200000 input tokens and requested 1000 output tokens. However, the model's "
+            "context length is only 131072 tokens, resulting in a maximum input length of 130072 "
+            "tokens. Please reduce the length of the input prompt.",
+            type="BadRequestError",
+            param="input_tokens",
+            code=400,
+        ),
+        200000,
+        131072,
+    ),
+    (
+        "vLLM before it counts: vllm-project/vllm vllm/renderers/params.py, 017638d7",
+        400,
+        openai(
+            "You passed 9000000 input characters and requested 1000 output tokens. However, the "
+            "model's context length is only 131072 tokens, resulting in a maximum input length of "
+            "130072 tokens (at most 1300720 characters). Please reduce the length of the input "
+            "prompt.",
+            type="BadRequestError",
+            param="input_text",
+            code=400,
+        ),
+        COUNTED,
+        131072,
+    ),
+    (
+        "vLLM engine, full: vllm-project/vllm vllm/v1/engine/input_processor.py, 009daaee",
+        400,
+        openai(
+            "The decoder prompt (length 131072) plus the number of requested output tokens (at "
+            "least 1) is longer than the maximum model length of 131072. Make sure that "
+            "`max_model_len` is no smaller than the number of text tokens (prompt + requested "
+            "output tokens).",
+        ),
+        131072,
+        131072,
+    ),
+    (
+        "llama-cpp-python, completions: abetlen/llama-cpp-python llama_cpp/server/errors.py",
+        400,
+        openai(
+            "This model's maximum context length is 512 tokens, however you requested 616 tokens "
+            "(600 in your prompt; 16 for the completion). Please reduce your prompt; or completion "
+            "length.",
+            param="messages",
+            code="context_length_exceeded",
+        ),
+        616,
+        512,
+    ),
+    (
+        "vLLM: vllm-project/vllm vllm/renderers/params.py, e126687a",
         400,
         openai(
             "This model's maximum context length is 131072 tokens. However, your prompt contains "
@@ -36,7 +91,7 @@ OVERFLOWS: list[tuple[str, int, object, int, int]] = [
         131072,
     ),
     (
-        "vLLM before it wrapped errors",
+        "vLLM before it wrapped errors: vllm-project/vllm issue 20409",
         400,
         {
             "object": "error",
@@ -63,7 +118,7 @@ OVERFLOWS: list[tuple[str, int, object, int, int]] = [
         8192,
     ),
     (
-        "vLLM engine",
+        "vLLM engine: vllm-project/vllm vllm/v1/engine/input_processor.py, 009daaee",
         400,
         openai(
             "The decoder prompt (length 200000) is longer than the maximum model length of 131072. "
@@ -73,7 +128,7 @@ OVERFLOWS: list[tuple[str, int, object, int, int]] = [
         131072,
     ),
     (
-        "SGLang /generate",
+        "SGLang: sgl-project/sglang python/sglang/srt/managers/tokenizer_manager.py",
         400,
         openai(
             "The input (200000 tokens) is longer than the model's context length (131072 tokens)."
@@ -82,7 +137,7 @@ OVERFLOWS: list[tuple[str, int, object, int, int]] = [
         131072,
     ),
     (
-        "SGLang chat",
+        "SGLang, answer too: sgl-project/sglang python/sglang/srt/managers/tokenizer_manager.py",
         400,
         {
             "object": "error",
@@ -96,7 +151,7 @@ OVERFLOWS: list[tuple[str, int, object, int, int]] = [
         131072,
     ),
     (
-        "SGLang with its exception's name",
+        "SGLang's scheduler: sgl-project/sglang python/sglang/srt/managers/utils.py",
         400,
         openai(
             "ValueError: Input length (9000 tokens) exceeds the maximum allowed length (8187 "
@@ -106,7 +161,7 @@ OVERFLOWS: list[tuple[str, int, object, int, int]] = [
         8187,
     ),
     (
-        "llama.cpp",
+        "llama.cpp of 2025: ggml-org/llama.cpp tools/server/server.cpp",
         400,
         {
             "error": {
@@ -122,18 +177,28 @@ OVERFLOWS: list[tuple[str, int, object, int, int]] = [
         8192,
     ),
     (
-        "llama.cpp, newer",
+        "llama.cpp: ggml-org/llama.cpp tools/server/server-context.cpp and server-task.cpp",
         400,
-        openai("request (9000 tokens) exceeds the available context size (8192 tokens), try it"),
+        {
+            "error": {
+                "code": 400,
+                "message": "request (9000 tokens) exceeds the available context size (8192 "
+                "tokens), try increasing it",
+                "type": "exceed_context_size_error",
+                "n_prompt_tokens": 9000,
+                "n_ctx": 8192,
+            }
+        },
         9000,
         8192,
     ),
     (
-        "OpenAI",
+        "OpenAI: bytedance/deer-flow issue 310",
         400,
         openai(
             "This model's maximum context length is 128000 tokens. However, your messages resulted "
-            "in 200000 tokens. Please reduce the length of the messages.",
+            "in 200000 tokens (199899 in the messages, 101 in the functions). Please reduce the "
+            "length of the messages or functions.",
             param="messages",
             code="context_length_exceeded",
         ),

@@ -21,6 +21,7 @@ from engines.api import (
     ToolCallEvent,
 )
 from gateway.upstreams.fleet import Fleet
+from gateway.upstreams.http import Pool
 from gateway.upstreams.pace import Pace, PaceSettings
 from tests.gateway.upstreams.mock_upstream import (
     USAGE,
@@ -93,6 +94,26 @@ async def test_connections_are_kept() -> None:
         for _ in range(5):
             await heard(engine)
     assert up.num_connections == 1
+
+
+async def test_what_a_burst_opened_does_not_stay_open() -> None:
+    async with mock(lambda _: Reply(steps=sse("x"), before_s=0.1)) as up:
+        pool = Pool(up.url, {}, idle_s=0.3)
+
+        async def ask() -> None:
+            async with pool.post("/v1/x", b"{}", {}) as response:
+                assert [chunk async for chunk in response.chunks()]
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(8):
+                group.create_task(ask())
+        assert up.num_connections == 8
+        for _ in range(4):
+            await ask()
+        await asyncio.sleep(0.05)
+        assert up.num_connections == 8
+        assert sum(not writer.is_closing() for writer in up.writers) == 1
+        await pool.aclose()
 
 
 BROKEN = {

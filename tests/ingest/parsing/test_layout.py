@@ -8,11 +8,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from starlette.types import ASGIApp
 
 from ingest.api import PermanentError
 from ingest.parsing.choice import ParserChoice, parser_module
 from ingest.parsing.parsed import Heading, ParseLimits
 from ingest.parsing.sandbox import Sandbox
+from ingest.settings import settings_from
+from ingest.wiring import open_sandbox, serve_ingest
 from tests.ingest.parsing.office_files import docx_bytes
 
 CONVERTER = """
@@ -47,8 +50,35 @@ class DocumentStream:
 
 @pytest.mark.skipif(find_spec("docling") is not None, reason="docling is installed here")
 def test_its_absence_is_told_before_anything_starts() -> None:
-    with pytest.raises(ValueError, match="needs docling, which is not installed: `pip install"):
+    with pytest.raises(ValueError, match=r"is not installed: `pip install 'ringway\[layout\]'`"):
         parser_module(ParserChoice.DOCLING)
+
+
+@pytest.mark.skipif(find_spec("docling") is not None, reason="docling is installed here")
+async def test_a_worker_without_it_does_not_start(tmp_path: Path) -> None:
+    settings = settings_from({"RINGWAY_INGEST_PARSER": "docling"}, data_dir=tmp_path / "data")
+    with pytest.raises(ValueError, match="needs docling, which is not installed"):
+        await serve_ingest(settings, never)
+    assert not settings.data_dir.exists()
+
+
+async def never(app: ASGIApp) -> None:
+    raise AssertionError("a worker without its parser must not serve")
+
+
+@pytest.mark.usefixtures("fake_docling")
+async def test_the_setting_chooses_parser_and_memory(tmp_path: Path) -> None:
+    settings = settings_from({"RINGWAY_INGEST_PARSER": "docling"}, data_dir=tmp_path)
+    path = tmp_path / "upload"
+    path.write_bytes(named_docx("whole"))
+    async with open_sandbox(settings) as sandbox:
+        assert (await sandbox.read(path, "a.docx")).notes == ["Read with docling: 16 characters."]
+    own = settings_from({}, data_dir=tmp_path)
+    set_by_hand = settings_from(
+        {"RINGWAY_INGEST_PARSE_MEMORY_BYTES": "5000000000"}, data_dir=tmp_path
+    )
+    limits = [each.parser_bytes for each in (own, settings, set_by_hand)]
+    assert limits == [2 << 30, 16 << 30, 5_000_000_000]
 
 
 def test_our_own_parsers_need_no_docling_and_none_of_their_test_libraries() -> None:

@@ -39,6 +39,21 @@ def test_a_slice_of_a_larger_buffer_is_read_where_it_lies() -> None:
     assert float((out - plain(q, k, v, 0.1)[0]).abs().max()) < 2e-6
 
 
+def test_heads_in_parallel_give_the_same_numbers() -> None:
+    q, k, v = (random(1, 5, n, 64, seed=n) for n in (3, 200, 201))
+    v = v[:, :, :200].contiguous()
+    before = torch.get_num_threads()
+    results = []
+    try:
+        for num_threads in (1, 2):
+            torch.set_num_threads(num_threads)
+            results.append(attend_few_rows(q, k, v, 0.125))
+    finally:
+        torch.set_num_threads(before)
+    assert float((results[0][0] - results[1][0]).abs().max()) < 1e-6
+    assert float((results[0][1] - results[1][1]).abs().max()) < 1e-5
+
+
 @pytest.mark.parametrize("growing", [True, False])
 def test_scores_of_ten_thousand_in_any_order_do_not_overflow(growing: bool) -> None:
     k = random(1, 1, 300, 64, seed=6) * torch.linspace(1, 60, 300).view(1, 1, 300, 1).bfloat16()
