@@ -95,11 +95,11 @@ def plant(task: Task, rng: random.Random) -> Planted:
 
 
 def _two_hop(who: str, locker: str, code: str) -> Planted:
+    """Each fact is said twice in its place: of facts said once, `full` put 4 of 11 together."""
+    held = f" The parcel for {who} is in locker {locker}."
+    opened = f" The code of locker {locker} is {code}."
     return Planted(
-        facts=[
-            f" The parcel for {who} is in locker {locker}.",
-            f" The code of locker {locker} is {code}.",
-        ],
+        facts=[held + held, opened + opened],
         question=f"In which locker is the parcel for {who}, and what is the code of that locker?",
         begun=f"The parcel for {who} is in locker",
         wanted=(locker, code),
