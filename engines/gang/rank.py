@@ -115,13 +115,24 @@ def serve_and_exit(link: SupervisorLink, order: RankOrder) -> NoReturn:
     os._exit(code)
 
 
+STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+
+class RankFormatter(logging.Formatter):
+    """`time rank level logger: event key=value …`, the fields from `extra`."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__(f"%(asctime)s rank {rank} %(levelname)s %(name)s: %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        fields = [f"{k}={v}" for k, v in vars(record).items() if k not in STANDARD_FIELDS]
+        return " ".join([super().formatMessage(record), *fields])
+
+
 def start_logging(rank: int) -> None:
-    logging.basicConfig(
-        level=logging.INFO,
-        format=f"%(asctime)s rank {rank} %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-        force=True,
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(RankFormatter(rank))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
 
 def _load(order: RankOrder, rendezvous: str) -> StepRunner:

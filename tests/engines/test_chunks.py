@@ -67,6 +67,23 @@ def test_a_chunk_is_read_with_what_stands_before_it_in_the_same_document(
         assert crossed == []
 
 
+@given(
+    num_tokens=st.integers(100, 1000),
+    documents=st.lists(st.integers(0, 1000), unique=True).map(sorted),
+)
+def test_no_run_as_long_as_the_overlap_is_torn_at_a_border(
+    num_tokens: int, documents: list[int]
+) -> None:
+    plan = plan_chunks(num_tokens, num_tokens - 10, documents, CONFIG)
+    reads = [plan.read(chunk) for chunk in range(len(plan.chunks))]
+    starts = [start for start, _ in plan.chunks]
+    apart = [d for d in documents if d in starts]
+    for first in range(plan.anchor_stop, plan.question_start - CONFIG.overlap_tokens):
+        last = first + CONFIG.overlap_tokens
+        if not any(first < border < last for border in apart):
+            assert any(start <= first and last <= stop for start, stop in reads), first
+
+
 @given(num_tokens=st.integers(100, 1000), more=st.integers(0, 500))
 def test_a_prompt_that_goes_on_is_cut_in_the_same_places(num_tokens: int, more: int) -> None:
     shorter = plan_chunks(num_tokens, num_tokens - 10, (50,), CONFIG)

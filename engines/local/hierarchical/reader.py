@@ -147,7 +147,7 @@ class HierarchicalReader:
         weights = self.weigh(context, text_T)
         order = self._order(context, weights, text_T)
         choice = choose(weights, order, plan, self._sizes, room_tokens)
-        logger.debug(
+        logger.info(
             "asked",
             extra={
                 "chunks": len(plan.chunks),

@@ -35,15 +35,22 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Per chunk: `mass`, its share in [0, 1] of the question's attention, averaged over layers,
-    heads and rows; `score`, what the choice goes by."""
+    """Per chunk, shares in [0, 1] of the question's attention: `mass` averaged over layers, heads
+    and rows; `keen` averaged over layers, of the head and row of each that look at any one chunk
+    hardest. `score` is what the choice goes by."""
 
     score: tuple[float, ...]
     mass: tuple[float, ...]
+    keen: tuple[float, ...]
 
     def recall(self, chosen: Sequence[int]) -> float:
-        """The share that the chosen chunks, the anchor and the question itself cover."""
-        missed = sum(self.mass) - sum(self.mass[chunk] for chunk in chosen)
+        """The share that the chosen chunks, the anchor and the question itself cover, in the keen
+        heads' eyes: exp(lse of those - lse of everything).
+
+        An average over all heads would say little: most of them point nowhere, and theirs thins
+        out with the length of the prompt, whether a fact was found or not.
+        """
+        missed = sum(self.keen) - sum(self.keen[chunk] for chunk in chosen)
         return min(1.0, max(0.0, 1.0 - missed))
 
 
@@ -58,14 +65,39 @@ def weigh(
     own = sorted(lses)
     lse_CLHR = torch.stack([lses[chunk] for chunk in own]) if own else None
     all_LHR = _over_everything(question, lse_CLHR, group)
-    mine = torch.zeros(2, num_chunks)
-    if lse_CLHR is not None:
+    if lse_CLHR is None:
+        mass_CLHR = all_LHR.new_zeros(0, *all_LHR.shape)
+    else:
         mass_CLHR = lse_CLHR.sub_(all_LHR).exp_()
-        peak_LC = mass_CLHR.amax((2, 3)).T.contiguous()
-        mine[0, own] = _highest(peak_LC, group.heads).sum(0)
-        mine[1, own] = _mean(mass_CLHR.mean((1, 2, 3)), group.heads)
-    both = group.gather(mine.reshape(-1)).sum(0).view(2, num_chunks)
-    return Weights(score=tuple(both[0].tolist()), mass=tuple(both[1].tolist()))
+    mine = torch.zeros(3, num_chunks)
+    mine[0, own] = _highest(_peaks(mass_CLHR), group.heads).sum(0)
+    mine[1, own] = _mean(mass_CLHR.mean((1, 2, 3)), group.heads)
+    mine[2, own] = _keen(mass_CLHR, group).mean(0)
+    score, mass, keen = group.gather(mine.reshape(-1)).sum(0).view(3, num_chunks).tolist()
+    return Weights(score=tuple(score), mass=tuple(mass), keen=tuple(keen))
+
+
+def _peaks(mass_CLHR: Tensor) -> Tensor:
+    """[L, C]"""
+    return mass_CLHR.amax((2, 3)).T.contiguous()
+
+
+def _keen(mass_CLHR: Tensor, group: RingGroup) -> Tensor:
+    """[L, C]: what the keenest head and row of each layer give this rank's chunks.
+
+    The keenest of the whole prompt, so all ranks must agree on them.
+    """
+    num_chunks, num_layers = mass_CLHR.shape[:2]
+    mass_CLX = mass_CLHR.flatten(2)
+    highest_LX = mass_CLX.new_zeros(mass_CLX.shape[1:]) if not num_chunks else mass_CLX.amax(0)
+    highest_LX = group.gather(highest_LX.reshape(-1)).amax(0).view(num_layers, -1)
+    peak_L, which_L = highest_LX.max(-1)
+    keen_LC = mass_CLX[:, torch.arange(num_layers), which_L].T.contiguous()
+    if group.heads is None:
+        return keen_LC
+    # Of the processes that share a layer's heads, the one that has the keenest speaks for it.
+    has_it_L = peak_L == group.heads.highest(peak_L.clone())
+    return group.heads.highest(keen_LC * has_it_L[:, None])
 
 
 def _over_everything(question: Question, lse_CLHR: Tensor | None, group: RingGroup) -> Tensor:

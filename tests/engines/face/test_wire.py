@@ -89,7 +89,8 @@ GOLDEN: list[tuple[Event, bytes]] = [
     (
         FINISH,
         b'event: finish\ndata: {"reason":"stop","prompt_tokens":9,"cached_tokens":0,'
-        b'"completion_tokens":2,"queue_s":0.5,"prefill_s":1.5,"decode_s":2.0}\n\n',
+        b'"completion_tokens":2,"queue_s":0.5,"prefill_s":1.5,"decode_s":2.0,'
+        b'"reasoning_tokens":0}\n\n',
     ),
 ]
 

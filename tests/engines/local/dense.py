@@ -17,11 +17,13 @@ NAME = "recording"
 
 @dataclass(frozen=True, slots=True)
 class ChunkWeights:
-    """Per chunk: its share of the question's attention averaged over layers, heads and rows, and
-    the sum over layers of the share that the keenest head and row give it."""
+    """Per chunk: its share of the question's attention averaged over layers, heads and rows; the
+    sum over layers of the share that the head and row that look at it hardest give it; the
+    average over layers of what the head and row give it that look at any one chunk hardest."""
 
     mass: list[float]
     score: list[float]
+    keen: list[float]
 
 
 class Recorder:
@@ -100,8 +102,11 @@ def chunk_weights(
             use_cache=False,
         )
     shares = torch.stack([_shares(recorder, layer, layout) for layer in voting])
+    keenest = [layer.flatten(0, 1)[layer.amax(-1).argmax()] for layer in shares]
     return ChunkWeights(
-        mass=shares.mean((0, 1, 2)).tolist(), score=shares.amax((1, 2)).sum(0).tolist()
+        mass=shares.mean((0, 1, 2)).tolist(),
+        score=shares.amax((1, 2)).sum(0).tolist(),
+        keen=torch.stack(keenest).mean(0).tolist(),
     )
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from engines.chunks import plan_chunks
 from engines.config import EngineConfig, HierarchicalConfig, SegmentsConfig
@@ -40,14 +41,21 @@ class Reading:
         self.num_reused = 0
 
     def weigh(self, prompt: list[int], question_start: int, owner: str = "me") -> Weights:
+        with torch.inference_mode():
+            return self._reader.weigh(*self._read(prompt, question_start, owner))
+
+    def ask(self, prompt: list[int], question_start: int) -> None:
+        with torch.inference_mode():
+            self._reader.ask(*self._read(prompt, question_start, "me"), room_tokens=1000)
+
+    def _read(self, prompt: list[int], question_start: int, owner: str) -> tuple[Context, Tensor]:
         plan = plan_chunks(len(prompt), question_start, (100, 120, 250), SIZES)
         context = Context(plan, SIZES, rank=self._group.rank, num_ranks=self._group.size)
         text_T = torch.tensor(prompt, dtype=torch.int32)
-        with torch.inference_mode():
-            for chunk in context.own:
-                self._reader.encode(context, text_T, owner, chunk, lambda: False)
-            self.num_reused = context.num_reused
-            return self._reader.weigh(context, text_T)
+        for chunk in context.own:
+            self._reader.encode(context, text_T, owner, chunk, lambda: False)
+        self.num_reused = context.num_reused
+        return context, text_T
 
 
 def weigh_families(group: RingGroup, folders: dict[str, Path]) -> dict[str, Weights]:
@@ -73,6 +81,9 @@ def test_chunks_are_weighed_as_by_transformers_under_an_explicit_mask(
         for weights in by_rank:
             assert weights[name].mass == pytest.approx(wanted.mass, abs=1e-5), name
             assert weights[name].score == pytest.approx(wanted.score, abs=2e-4), name
+            assert weights[name].keen == pytest.approx(wanted.keen, abs=1e-4), name
+            recall = 1.0 - sum(wanted.keen[2:])
+            assert weights[name].recall([0, 1]) == pytest.approx(recall, abs=2e-4), name
 
 
 def kept(tmp_path: Path) -> SegmentsConfig:
@@ -124,6 +135,18 @@ def test_nothing_is_shared_across_owners_anchors_or_tokens(
     own = [stop - start for start, stop in PLAN.chunks]
     # The token stands in the chunk [56, 100) only: the next one begins another document.
     assert read_anew == (own[1] if changed == "token" else sum(own))
+
+
+def test_what_int8_loses_of_the_keys_is_reported(
+    families: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    reading = Reading(families["llama"], RingGroup(None, rank=0, size=1), kept(tmp_path))
+    with caplog.at_level("INFO", "engines.local.hierarchical.reader"):
+        reading.ask(PROMPT, QUESTION_START)
+        reading.ask(PROMPT, QUESTION_START)
+    lost = [vars(record)["key_error"] for record in caplog.records]
+    assert 0.0 < lost[0] < 0.01
+    assert lost[1] == 0.0, "what is read from the store is not rounded again"
 
 
 def test_voting_layers_are_those_measured_or_a_share_of_the_depth() -> None:

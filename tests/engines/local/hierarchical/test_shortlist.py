@@ -16,7 +16,7 @@ NO_ROOM_LIMIT = 1 << 20
 
 
 def weights_of(*mass: float) -> Weights:
-    return Weights(score=mass, mass=mass)
+    return Weights(score=mass, mass=mass, keen=mass)
 
 
 def test_the_best_of_each_order_come_before_the_second_of_any() -> None:
