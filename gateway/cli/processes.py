@@ -76,9 +76,9 @@ def listen(host: str, port: int) -> socket.socket:
     return sock
 
 
-def is_ready(url: str) -> bool:
+def is_ready(client: httpx.Client, url: str) -> bool:
     try:
-        return httpx.get(f"{url}/health/ready", timeout=1.0).status_code == 200
+        return client.get(f"{url}/health/ready", timeout=1.0).status_code == 200
     except httpx.HTTPError:
         return False
 
