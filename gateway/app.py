@@ -1,7 +1,8 @@
 """The gateway as an ASGI app over given parts; nothing happens at import."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import cache, partial
+from typing import Any
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -36,6 +37,7 @@ from gateway.endpoints.vector_stores_files import vector_stores_files_router
 from gateway.engine_view import EngineViews
 from gateway.openai.errors import ErrorBody, ErrorObject
 from gateway.openapi.document import document_of
+from gateway.outcomes import concluded
 from gateway.parts import Parts
 from gateway.planner import Planner
 from gateway.replies import error_response, json_response
@@ -50,28 +52,9 @@ from retrieval.api import RetrievalError
 
 
 def create_app(parts: Parts) -> FastAPI:
-    planner = _planner(parts)
     app = FastAPI(title="Ringway", docs_url=None, redoc_url=None, redirect_slashes=False)
-    door = Door(parts.keys, parts.issued, clock=parts.clock)
-    keyed = [Depends(_admitted(door, parts.accounts))]
-    chat = ChatService(parts, planner)
-    app.include_router(chat_router(parts, StoredChats(parts, chat)), dependencies=keyed)
-    app.include_router(stored_chats_router(parts), dependencies=keyed)
-    completions = CompletionService(chat, planner)
-    app.include_router(completions_router(parts, completions), dependencies=keyed)
-    responses = ResponsesService(parts, chat)
-    app.include_router(responses_router(parts, responses), dependencies=keyed)
-    embeddings = EmbeddingsService(parts)
-    app.include_router(embeddings_router(parts, embeddings), dependencies=keyed)
-    if parts.batches is not None:
-        app.include_router(batches_router(parts, parts.batches), dependencies=keyed)
-    app.include_router(models_router(parts, planner, embeddings), dependencies=keyed)
-    app.include_router(tokenize_router(parts, planner), dependencies=keyed)
-    app.include_router(files_router(parts), dependencies=keyed)
-    app.include_router(uploads_router(parts), dependencies=keyed)
-    app.include_router(vector_stores_router(parts), dependencies=keyed)
-    app.include_router(vector_stores_files_router(parts), dependencies=keyed)
-    app.include_router(vector_stores_batches_router(parts), dependencies=keyed)
+    planner = _planner(parts)
+    _include(app, parts, planner)
     app.include_router(admin_router(parts.board, parts.shapes, AdminDoor(parts.admin_key)))
     app.include_router(health_router(parts, planner))
     app.include_router(metrics_router(parts))
@@ -85,6 +68,33 @@ def create_app(parts: Parts) -> FastAPI:
     app.add_middleware(DrainLayer, drain=parts.drain)
     app.add_middleware(Edge, new_id=parts.new_id, tracing=parts.tracing)
     return app
+
+
+def _include(app: FastAPI, parts: Parts, planner: Planner) -> None:
+    """What needs a key. Services conclude their requests themselves, other routers do it here."""
+    keyed = Depends(_admitted(Door(parts.keys, parts.issued, clock=parts.clock), parts.accounts))
+    chat, embeddings = ChatService(parts, planner), EmbeddingsService(parts)
+    for router in (
+        chat_router(parts, StoredChats(parts, chat)),
+        completions_router(parts, CompletionService(chat, planner)),
+        responses_router(parts, ResponsesService(parts, chat)),
+        embeddings_router(parts, embeddings),
+        models_router(parts, planner, embeddings),
+    ):
+        app.include_router(router, dependencies=[keyed])
+    concluded_here = {
+        "chat.completions.stored": stored_chats_router(parts),
+        "tokenize": tokenize_router(parts, planner),
+        "files": files_router(parts),
+        "uploads": uploads_router(parts),
+        "vector_stores": vector_stores_router(parts),
+        "vector_stores.files": vector_stores_files_router(parts),
+        "vector_stores.file_batches": vector_stores_batches_router(parts),
+    }
+    if parts.batches is not None:
+        concluded_here["batches"] = batches_router(parts, parts.batches)
+    for endpoint, router in concluded_here.items():
+        app.include_router(router, dependencies=[keyed, _concluded(parts, endpoint)])
 
 
 def _planner(parts: Parts) -> Planner:
@@ -115,6 +125,17 @@ def _admitted(door: Door, accounts: Accounts) -> Callable[[Request], Awaitable[N
         await accounts.admit(tab)
 
     return admitted
+
+
+def _concluded(parts: Parts, endpoint: str) -> Any:
+    """A log line and a count for each request of a router whose handlers keep none themselves."""
+
+    async def concluding(request: Request) -> AsyncIterator[None]:
+        with concluded(endpoint, parts.metrics, parts.monotonic) as fields:
+            fields["operation"] = request.scope["route"].name
+            yield
+
+    return Depends(concluding)
 
 
 async def _fault(request: Request, error: Exception) -> Response:

@@ -38,7 +38,10 @@ class RequestIdFilter(logging.Filter):
         return True
 
 
-STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"request_id", "message", "asctime"}
+STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
+    *("request_id", "message", "asctime"),
+    "color_message",  # uvicorn's, for terminals
+}
 
 
 class FieldsFormatter(logging.Formatter):
@@ -48,7 +51,7 @@ class FieldsFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(name)s %(request_id)s %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        fields = [f"{k}={v}" for k, v in vars(record).items() if k not in STANDARD]
+        fields = [f"{name}={value}" for name, value in _fields_of(record).items()]
         return " ".join([super().formatMessage(record), *fields])
 
 

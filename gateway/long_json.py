@@ -44,21 +44,21 @@ class ObjectReader:
         self._nonce = secrets.token_hex(8)
         self._rest = b""
         self._short = bytearray()
-        self._pieces: list[str] | None = None
-        self._long: list[list[str]] = []
+        self._open: GrowingText | None = None
+        self._long: list[GrowingText] = []
 
     def __len__(self) -> int:
         """Bytes that `finish` has to do with."""
-        return len(self._short) + sum(len(one) for pieces in self._long for one in pieces)
+        return len(self._short) + sum(map(len, self._long))
 
     def feed(self, data: bytes) -> None:
         data, self._rest = self._rest + data, b""
         while data:
-            data = self._outside(data) if self._pieces is None else self._inside(data)
+            data = self._outside(data) if self._open is None else self._inside(data)
 
     def finish(self) -> dict[str, object]:
         """Blocking, once only; the object takes over what was read."""
-        if self._pieces is not None:
+        if self._open is not None:
             said = _wrong_escape(self._rest) if self._rest[:1] == b"\\" else TRUNCATED
             raise _broken(said)
         body = decode(bytes(self._short + self._rest), is_whole=not self._long)
@@ -68,10 +68,7 @@ class ObjectReader:
             )
         if not self._long:
             return body
-        texts: dict[str, str] = {}
-        for i, pieces in enumerate(self._long):
-            texts[self._name(i)] = "".join(pieces)
-            pieces.clear()
+        texts = {self._name(i): long.take() for i, long in enumerate(self._long)}
         try:
             filled = _filled(body, texts)
         except RecursionError:
@@ -94,28 +91,63 @@ class ObjectReader:
             self._rest = data[begins:]
             return b""
         self._short += f'"{self._name(len(self._long))}"'.encode()
-        self._pieces = []
-        self._long.append(self._pieces)
+        self._open = GrowingText()
+        self._long.append(self._open)
         return data[begins + 1 :]
 
     def _inside(self, data: bytes) -> bytes:
-        assert self._pieces is not None
+        assert self._open is not None
         end = _inside_until(data)
         if data[end : end + 1] == b'"':
-            self._take(self._pieces, data[:end])
-            self._pieces = None
+            self._take(self._open, data[:end])
+            self._open = None
             return data[end + 1 :]
         if len(data) - end >= LONGEST_ESCAPE:
             raise _broken(_wrong_escape(data[end : end + LONGEST_ESCAPE]))
         whole = end - _unfinished(data[:end])
-        self._take(self._pieces, data[:whole])
+        self._take(self._open, data[:whole])
         self._rest = data[whole:]
         return b""
 
-    def _take(self, pieces: list[str], raw: bytes) -> None:
+    def _take(self, long: "GrowingText", raw: bytes) -> None:
         text = decode(b'"%b"' % raw, is_whole=False)
         assert isinstance(text, str)
-        pieces.append(text)
+        long.add(text)
+
+
+class GrowingText:
+    """Pieces that become one string while they come. Joined only at the end they would need
+    megabytes of fresh memory when somebody already waits, and be held twice."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._pieces: list[str] = []
+        self._num_waiting = 0
+
+    def __len__(self) -> int:
+        """Characters."""
+        return len(self._text) + self._num_waiting
+
+    def add(self, piece: str) -> None:
+        self._pieces.append(piece)
+        self._num_waiting += len(piece)
+        # By an eighth at least, so that even an allocator that copies copies each text few times.
+        if 8 * self._num_waiting >= len(self._text):
+            self._join()
+
+    def take(self) -> str:
+        """The whole text, once."""
+        self._join()
+        text, self._text = self._text, ""
+        return text
+
+    def _join(self) -> None:
+        # CPython lets a string grow in place while one local name is all that holds it.
+        text, self._text = self._text, ""
+        text += "".join(self._pieces)
+        self._text = text
+        self._pieces.clear()
+        self._num_waiting = 0
 
 
 def _inside_until(data: bytes) -> int:

@@ -6,6 +6,7 @@ What travels on the job's socket: the parser's reply, then the supervisor's trai
 """
 
 import ctypes
+import gc
 import os
 import resource
 import select
@@ -32,6 +33,7 @@ from ingest.parsing.parsed import (
 REQUEST_BYTES = 1 << 16
 PR_SET_PDEATHSIG = 1
 TRAILER = struct.Struct("!BI")
+LIBC = ctypes.CDLL(None, use_errno=True)
 
 Read = Callable[[Path, str, ParseLimits], Parsed]
 
@@ -48,6 +50,9 @@ def main(control: socket.socket, read: Read) -> None:
     """Serve requests until the other end of `control` closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    # A collection in a fork would write to, and so copy, every page that holds an object.
+    gc.collect()
+    gc.freeze()
     while True:
         body, fds, _, _ = socket.recv_fds(control, REQUEST_BYTES, 1)
         if not body:
@@ -111,7 +116,7 @@ def _reply(request: ParseRequest, read: Read) -> Parsed | Refused:
 
 def _die_with_the_supervisor(supervisor: int) -> None:
     """Nobody else watches the clock."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != supervisor:
         os._exit(1)
 

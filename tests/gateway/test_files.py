@@ -90,3 +90,22 @@ def test_what_the_library_refuses_is_a_413(start: Start) -> None:
     answer = httpx.post(f"{gateway.url}/v1/files", files=files, data={"purpose": "user_data"})
     assert answer.status_code == 413
     assert answer.json()["error"]["code"] == "file_too_large"
+
+
+def test_each_call_is_logged_once_with_its_operation_and_its_end(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="gateway.outcomes")
+    running = start()
+    client = running.client()
+    client.files.create(file=("secret name.txt", b"hello"), purpose="user_data")
+    with pytest.raises(openai.NotFoundError):
+        client.vector_stores.retrieve("vs_unknown")
+
+    lines = [vars(record) for record in caplog.records if record.message == "request"]
+    assert [(x["endpoint"], x["operation"], x["outcome"], x["code"]) for x in lines] == [
+        ("files", "create_file", "finished", ""),
+        ("vector_stores", "retrieve_vector_store", "failed", lines[1]["code"]),
+    ]
+    assert lines[1]["code"]
+    assert "secret name" not in repr(lines)

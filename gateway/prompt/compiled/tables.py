@@ -64,7 +64,7 @@ class CompiledBpe:
         if num_ids < 0:
             return None
         ids = array("i")
-        ids.frombytes(out[:num_ids].tobytes())
+        ids.frombytes(out[:num_ids].view(np.uint8).data)
         return ids
 
 
