@@ -44,7 +44,7 @@ from tests.bench.worker_process import WorkerProcess, running_worker
 DOCUMENT_CHARS = 20_000
 SAMPLE_CHUNKS = 256
 UPLOADS_AT_A_TIME = 4
-POLL_S = 0.05
+POLL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
