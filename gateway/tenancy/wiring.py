@@ -48,9 +48,11 @@ async def open_tenancy(
             load=lambda: load_policy(settings.policy),
         )
         await board.open()
-        async with beside(accounts.keep_renewing()), beside(board.keep_fresh()):
-            yield Tenancy(issued=KeyBook(database, clock=clock), accounts=accounts, board=board)
-        await accounts.aclose()
+        try:
+            async with beside(accounts.keep_renewing()), beside(board.keep_fresh()):
+                yield Tenancy(issued=KeyBook(database, clock=clock), accounts=accounts, board=board)
+        finally:
+            await accounts.aclose()
     finally:
         await database.aclose()
 

@@ -135,7 +135,7 @@ def running(parts: Parts) -> Iterator[Running]:
             timeout_graceful_shutdown=1,
         )
     )
-    thread = threading.Thread(target=_serve, args=(server, sock), daemon=True)
+    thread = threading.Thread(target=_serve, args=(server, sock, parts), daemon=True)
     thread.start()
     port = sock.getsockname()[1]
     gateway = Running(f"http://127.0.0.1:{port}", port, parts)
@@ -150,8 +150,13 @@ def running(parts: Parts) -> Iterator[Running]:
         assert not thread.is_alive()
 
 
-def _serve(server: Server, sock: socket.socket) -> None:
-    asyncio.run(server.serve(sockets=[sock]))
+def _serve(server: Server, sock: socket.socket, parts: Parts) -> None:
+    async def serve() -> None:
+        await server.serve(sockets=[sock])
+        # On the loop that its connections belong to; later nobody could close them.
+        await parts.accounts.aclose()
+
+    asyncio.run(serve())
 
 
 def make_parts(
