@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import cache, partial
-from typing import Any
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -94,7 +93,8 @@ def _include(app: FastAPI, parts: Parts, planner: Planner) -> None:
     if parts.batches is not None:
         concluded_here["batches"] = batches_router(parts, parts.batches)
     for endpoint, router in concluded_here.items():
-        app.include_router(router, dependencies=[keyed, _concluded(parts, endpoint)])
+        concluding = Depends(_concluding(endpoint, parts))
+        app.include_router(router, dependencies=[keyed, concluding])
 
 
 def _planner(parts: Parts) -> Planner:
@@ -127,15 +127,14 @@ def _admitted(door: Door, accounts: Accounts) -> Callable[[Request], Awaitable[N
     return admitted
 
 
-def _concluded(parts: Parts, endpoint: str) -> Any:
-    """A log line and a count for each request of a router whose handlers keep none themselves."""
-
+def _concluding(endpoint: str, parts: Parts) -> Callable[[Request], AsyncIterator[None]]:
     async def concluding(request: Request) -> AsyncIterator[None]:
+        """A log line and a count for each request; around the whole handler."""
         with concluded(endpoint, parts.metrics, parts.monotonic) as fields:
             fields["operation"] = request.scope["route"].name
             yield
 
-    return Depends(concluding)
+    return concluding
 
 
 async def _fault(request: Request, error: Exception) -> Response:

@@ -99,20 +99,15 @@ class ObjectReader:
         assert self._open is not None
         end = _inside_until(data)
         if data[end : end + 1] == b'"':
-            self._take(self._open, data[:end])
+            self._open.add(_text(data[:end]))
             self._open = None
             return data[end + 1 :]
         if len(data) - end >= LONGEST_ESCAPE:
             raise _broken(_wrong_escape(data[end : end + LONGEST_ESCAPE]))
         whole = end - _unfinished(data[:end])
-        self._take(self._open, data[:whole])
+        self._open.add(_text(data[:whole]))
         self._rest = data[whole:]
         return b""
-
-    def _take(self, long: "GrowingText", raw: bytes) -> None:
-        text = decode(b'"%b"' % raw, is_whole=False)
-        assert isinstance(text, str)
-        long.add(text)
 
 
 class GrowingText:
@@ -148,6 +143,13 @@ class GrowingText:
         self._text = text
         self._pieces.clear()
         self._num_waiting = 0
+
+
+def _text(raw: bytes) -> str:
+    """Of the inside of a string, or of a piece of it."""
+    text = decode(b'"%b"' % raw, is_whole=False)
+    assert isinstance(text, str)
+    return text
 
 
 def _inside_until(data: bytes) -> int:

@@ -147,7 +147,7 @@ def await_ready(children: Sequence[Child], signals: Signals, console: Console) -
     """Wait until all answer. False when stopped; raises Refusal when one gives up."""
     deadline = time.monotonic() + READY_TIMEOUT_S
     pending = list(children)
-    # One client, without TLS: making one loads every root certificate, 30 ms of a starting core.
+    # One for all polls and without TLS: a client with it loads every root certificate (60 ms).
     with (
         console.status("starting ...") as status,
         httpx.Client(verify=False, trust_env=False) as http,

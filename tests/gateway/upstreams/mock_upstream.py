@@ -105,9 +105,6 @@ async def mock(script: Script) -> AsyncIterator[MockUpstream]:
         yield upstream
     finally:
         server.close()
-        # What was accepted last gets its stream first, or nobody could close it.
-        for _ in range(4):
-            await asyncio.sleep(0)
         for writer in upstream.writers:
             writer.close()
         closing = (writer.wait_closed() for writer in upstream.writers)
