@@ -12,7 +12,7 @@ import threading
 import unicodedata
 from itertools import pairwise
 
-import snowballstemmer
+from Stemmer import Stemmer
 
 ANALYZER_VERSION = "1"
 """Changes whenever the same text gives other terms; an index remembers it."""
@@ -71,7 +71,7 @@ class _Memo(dict[str, tuple[str, ...]]):
     def __init__(self) -> None:
         super().__init__()
         self._lock = threading.Lock()
-        self._stemmer = snowballstemmer.stemmer("english")
+        self._stemmer = Stemmer("english", 0)
 
     def __missing__(self, word: str) -> tuple[str, ...]:
         with self._lock:

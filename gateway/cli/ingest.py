@@ -1,7 +1,6 @@
 """`ringway ingest`: the worker that parses, chunks, embeds and indexes, and its search face."""
 
 import argparse
-import asyncio
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         await serve_ingest(settings, await with_events(args.sqs_queue_url, settings, serve))
 
     try:
-        asyncio.run(work())
+        hosting.run(work())
     except* (ValueError, RetrievalError) as group:
         raise Refusal("; ".join(str(error) for error in group.exceptions)) from None
     return 0
