@@ -1,16 +1,20 @@
 """The queue of ingest jobs in the database: leases, retries, dead letters. Knows no job's work."""
 
 import secrets
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
 
 from sqlalchemy import (
+    BindParameter,
     ColumnElement,
     Connection,
+    Float,
     Row,
     and_,
+    bindparam,
     delete,
     exists,
     func,
@@ -25,7 +29,7 @@ from ingest.retry import RetryPolicy, delay_before
 from ingest.schema import files, jobs
 from retrieval.api import LIBRARY
 
-FIRST_CANDIDATES = 8
+CANDIDATES_AT_A_TIME = 32
 
 
 class JobKind(StrEnum):
@@ -90,6 +94,8 @@ class JobQueue:
         self._clock = clock
         self._rng = rng
         self._owner = owner or f"worker-{secrets.token_hex(8)}"
+        self._seen: deque[tuple[str, str]] = deque()
+        """Jobs that were due when last looked for, the longest waiting first."""
 
     @property
     def lease_s(self) -> float:
@@ -100,12 +106,15 @@ class JobQueue:
         await self._database.run(lambda connection: insert_job(connection, file_id, kind, now))
 
     async def lease(self) -> Job | None:
-        """Take the job that has waited longest, or one whose worker fell silent."""
-        for job_id, file_id in await self._database.run(self._candidates):
-            job = await self._try_lease(job_id, file_id)
-            if job is not None:
-                return job
-        return None
+        """Take the job that has waited longest, or one whose worker fell silent.
+
+        Finding jobs costs more than taking one, so a look finds several; each is taken only if it
+        is due still.
+        """
+        if (job := await self._first_of_seen()) is not None:
+            return job
+        self._seen.extend(await self._database.run(self._candidates))
+        return await self._first_of_seen()
 
     async def beat(self, job: Job) -> bool:
         """Prolong the lease. False: it is lost, or the file was deleted; stop the work."""
@@ -173,53 +182,30 @@ class JobQueue:
         rows = await self._database.run(lambda connection: connection.execute(statement).all())
         return dict.fromkeys(JobState, 0) | {JobState(state): count for state, count in rows}
 
-    def _candidates(self, connection: Connection) -> list[tuple[str, str]]:
-        statement = (
-            select(jobs.c.id, jobs.c.file_id)
-            .where(self._due())
-            .order_by(jobs.c.next_attempt_at, jobs.c.created_at)
-            .limit(FIRST_CANDIDATES)
-        )
-        return [(row.id, row.file_id) for row in connection.execute(statement)]
+    async def _first_of_seen(self) -> Job | None:
+        while self._seen:
+            job_id, file_id = self._seen.popleft()
+            job = await self._try_lease(job_id, file_id)
+            if job is not None:
+                return job
+        return None
 
-    def _due(self) -> ColumnElement[bool]:
-        now = self._clock()
-        waiting = and_(jobs.c.state == JobState.QUEUED, jobs.c.next_attempt_at <= now)
-        abandoned = and_(jobs.c.state == JobState.LEASED, jobs.c.lease_until < now)
-        other = jobs.alias("other")
-        is_running = and_(
-            other.c.collection == jobs.c.collection,
-            other.c.state == JobState.LEASED,
-            other.c.lease_until >= now,
-        )
-        is_unread = and_(
-            jobs.c.kind == JobKind.PLACE,
-            other.c.kind == JobKind.INGEST,
-            other.c.state.in_([JobState.QUEUED, JobState.LEASED]),
-        )
-        is_blocked = exists().where(
-            other.c.file_id == jobs.c.file_id,
-            other.c.id != jobs.c.id,
-            or_(is_running, is_unread),
-        )
-        return and_(or_(waiting, abandoned), ~is_blocked)
+    def _candidates(self, connection: Connection) -> list[tuple[str, str]]:
+        found = connection.execute(_DUE_JOBS, {"now": self._clock()})
+        return [(row.id, row.file_id) for row in found]
 
     async def _try_lease(self, job_id: str, file_id: str) -> Job | None:
-        statement = (
-            update(jobs)
-            .where(jobs.c.id == job_id, self._due())
-            .values(
-                state=JobState.LEASED,
-                lease_owner=self._owner,
-                lease_until=self._clock() + self._config.lease_s,
-                attempts=jobs.c.attempts + 1,
-            )
-            .returning(jobs.c.kind, jobs.c.attempts, jobs.c.collection)
-        )
+        now = self._clock()
+        values = {
+            "job_id": job_id,
+            "now": now,
+            "owner": self._owner,
+            "until": now + self._config.lease_s,
+        }
 
         def work(connection: Connection) -> Row[tuple[str, int, str]] | None:
             _one_lease_at_a_time(connection, file_id)
-            return connection.execute(statement).first()
+            return connection.execute(_TAKE, values).first()
 
         row = await self._database.run(work)
         if row is None:
@@ -251,6 +237,48 @@ class JobQueue:
         return await self._database.run(
             lambda connection: connection.execute(changing).rowcount == 1
         )
+
+
+def _is_due() -> ColumnElement[bool]:
+    now: BindParameter[float] = bindparam("now", type_=Float())
+    waiting = and_(jobs.c.state == JobState.QUEUED, jobs.c.next_attempt_at <= now)
+    abandoned = and_(jobs.c.state == JobState.LEASED, jobs.c.lease_until < now)
+    other = jobs.alias("other")
+    is_running = and_(
+        other.c.collection == jobs.c.collection,
+        other.c.state == JobState.LEASED,
+        other.c.lease_until >= now,
+    )
+    is_unread = and_(
+        jobs.c.kind == JobKind.PLACE,
+        other.c.kind == JobKind.INGEST,
+        other.c.state.in_([JobState.QUEUED, JobState.LEASED]),
+    )
+    is_blocked = exists().where(
+        other.c.file_id == jobs.c.file_id,
+        other.c.id != jobs.c.id,
+        or_(is_running, is_unread),
+    )
+    return and_(or_(waiting, abandoned), ~is_blocked)
+
+
+_DUE_JOBS = (
+    select(jobs.c.id, jobs.c.file_id)
+    .where(_is_due())
+    .order_by(jobs.c.next_attempt_at, jobs.c.created_at)
+    .limit(CANDIDATES_AT_A_TIME)
+)
+_TAKE = (
+    update(jobs)
+    .where(jobs.c.id == bindparam("job_id"), _is_due())
+    .values(
+        state=JobState.LEASED,
+        lease_owner=bindparam("owner"),
+        lease_until=bindparam("until"),
+        attempts=jobs.c.attempts + 1,
+    )
+    .returning(jobs.c.kind, jobs.c.attempts, jobs.c.collection)
+)
 
 
 def _one_lease_at_a_time(connection: Connection, file_id: str) -> None:

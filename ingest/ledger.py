@@ -9,11 +9,14 @@ from dataclasses import dataclass, replace
 
 import msgspec
 from sqlalchemy import (
+    BindParameter,
     Column,
     ColumnElement,
     Connection,
+    Float,
     Row,
     and_,
+    bindparam,
     delete,
     exists,
     insert,
@@ -129,19 +132,18 @@ class Ledger:
 
         return await self._database.run(work)
 
-    async def begin(self, file_id: str) -> bool:
-        """UPLOADED or IN_PROGRESS becomes IN_PROGRESS, one attempt more; False for all else."""
-        return await self._change(
-            file_id,
-            files.c.status.in_([FileStatus.UPLOADED, FileStatus.IN_PROGRESS]),
-            status=FileStatus.IN_PROGRESS,
-            stage=Stage.READING,
-            attempts=files.c.attempts + 1,
+    async def begin(self, file_id: str) -> Entry | None:
+        """UPLOADED or IN_PROGRESS becomes IN_PROGRESS, one attempt more; None for all else."""
+        values = {"file_id": file_id, "now": self._clock()}
+        row = await self._database.run(
+            lambda connection: connection.execute(_BEGIN, values).first()
         )
+        return None if row is None else Entry(record_of(row), row.generation)
 
     async def reach(self, file_id: str, stage: Stage) -> None:
         """Say how far the attempt has come."""
-        await self._change(file_id, files.c.status == FileStatus.IN_PROGRESS, stage=stage)
+        values = {"file_id": file_id, "reached": stage}
+        await self._database.run(lambda connection: connection.execute(_REACH, values))
 
     async def finish(self, file_id: str, outcome: Outcome) -> bool:
         """IN_PROGRESS (or PROCESSED, of an older generation) becomes PROCESSED."""
@@ -165,7 +167,7 @@ class Ledger:
         """A file that is not PROCESSED becomes ERROR."""
         return await self._change(
             file_id,
-            files.c.status.in_([FileStatus.UPLOADED, FileStatus.IN_PROGRESS]),
+            files.c.status.in_(_UNFINISHED),
             status=FileStatus.ERROR,
             cause=cause,
             failure=failure,
@@ -293,11 +295,33 @@ def lock_living(
             raise FileMissing(file_id)
 
 
-def living_at(now: float) -> ColumnElement[bool]:
+def living_at(now: float | BindParameter[float]) -> ColumnElement[bool]:
     """Files that are neither deleted nor expired."""
     return and_(
         files.c.deleted_at.is_(None), or_(files.c.expires_at.is_(None), files.c.expires_at > now)
     )
+
+
+_UNFINISHED = [FileStatus.UPLOADED, FileStatus.IN_PROGRESS]
+_BEGIN = (
+    update(files)
+    .where(
+        files.c.id == bindparam("file_id"),
+        files.c.status.in_(_UNFINISHED),
+        living_at(bindparam("now", type_=Float())),
+    )
+    .values(status=FileStatus.IN_PROGRESS, stage=Stage.READING, attempts=files.c.attempts + 1)
+    .returning(files)
+)
+_REACH = (
+    update(files)
+    .where(
+        files.c.id == bindparam("file_id"),
+        files.c.status == FileStatus.IN_PROGRESS,
+        files.c.deleted_at.is_(None),
+    )
+    .values(stage=bindparam("reached"))
+)
 
 
 def owned_by(column: Column[str], tenant: str | None) -> ColumnElement[bool]:

@@ -24,7 +24,7 @@ from ingest.api import (
 from ingest.blobs import BlobMissing, BlobStore
 from ingest.chunking import ChunkConfig, ChunkSource, chunk
 from ingest.indexing import Indexer, Shelf
-from ingest.ledger import Ledger, Outcome
+from ingest.ledger import Entry, Ledger, Outcome
 from ingest.parsing.parsed import Parsed
 from ingest.parsing.sandbox import Sandbox
 from ingest.room import Room
@@ -80,25 +80,31 @@ class Pipeline:
 
     async def ingest(self, file_id: str) -> None:
         """Raises PermanentError (the file's cause) or TransientError."""
-        try:
-            entry = await self._rooms.ledger.get(file_id)
-        except FileMissing:
+        entry = await self._begun(file_id)
+        if entry is None:
             return
         record = entry.record
         generation = generation_of(record.digest, self._rooms.embedder.identity)
-        if record.status is FileStatus.ERROR:
-            await self.discard(file_id)
-            return
-        if record.status is FileStatus.PROCESSED:
-            if entry.generation == generation:
-                return
-        elif not await self._rooms.ledger.begin(file_id):
+        if record.status is FileStatus.PROCESSED and entry.generation == generation:
             return
         async with AsyncExitStack() as held:
             async with self._parsers:
                 parsed = await self._parse(record)
                 await held.enter_async_context(self._room.taken(len(parsed.text)))
             await self._publish(file_id, await self._index(record, generation, parsed))
+
+    async def _begun(self, file_id: str) -> Entry | None:
+        """The file, if it is to be read now."""
+        if (entry := await self._rooms.ledger.begin(file_id)) is not None:
+            return entry
+        try:
+            entry = await self._rooms.ledger.get(file_id)
+        except FileMissing:
+            return None
+        if entry.record.status is FileStatus.PROCESSED:
+            return entry
+        await self.discard(file_id)
+        return None
 
     async def _index(self, record: FileRecord, generation: str, parsed: Parsed) -> Outcome:
         chunks = await self._keep(record, generation, parsed)

@@ -1,4 +1,4 @@
-"""The embedded store: one LanceDB table in a folder; the only module that imports lancedb.
+"""The embedded store: one LanceDB table in a folder.
 
 A write is one commit: after kill -9 it is there whole or not at all. One writer at a time, by
 a lock within the process and a file lock between processes; readers see every commit at once.
@@ -17,7 +17,6 @@ from pathlib import Path
 import lancedb
 import numpy as np
 import pyarrow as pa
-from lancedb.index import FTS, Bitmap, BTree, IvfFlat, IvfPq
 from lancedb.query import MatchQuery
 
 from retrieval.analyzer import ANALYZER_VERSION
@@ -33,6 +32,7 @@ from retrieval.api import (
 )
 from retrieval.config import StoreConfig
 from retrieval.filters import check_filter
+from retrieval.stores.lance_indexes import TableIndexes
 from retrieval.stores.lance_rows import Ranked, TableRows
 from retrieval.stores.lance_sql import document_sql, quoted, scope_sql
 from retrieval.stores.rows import LAYOUT, check_embedded, chunk_row
@@ -41,9 +41,6 @@ logger = logging.getLogger(__name__)
 
 _TABLE_NAME = re.compile(r"chunks_(\d+)\.lance")
 """The number is the index version: re-embedding fills the next one."""
-
-_KEEP_VERSIONS = timedelta(minutes=10)
-"""A reader holds a version for one search; older ones are only disk space."""
 
 _REFINE = 10
 """An approximate vector search fetches this many times the candidates and rescores them exactly."""
@@ -64,12 +61,11 @@ class LanceStore:
         self._table = table
         self._folder = folder
         self._dimension = dimension
-        self._config = config
         self._rows = TableRows(table, config.copied_bytes)
+        self._indexes = TableIndexes(table, config)
         self._lock = asyncio.Lock()
-        self._has_indexes = False
-        self._refines = False
-        self._num_commits = 0
+        self._folds: set[asyncio.Task[None]] = set()
+        self._fold_waits = False
 
     @classmethod
     async def open(
@@ -94,7 +90,7 @@ class LanceStore:
         async with self._writing():
             merge = self._table.merge_insert("id")
             await merge.when_matched_update_all().when_not_matched_insert_all().execute(rows)
-            await self._keep_fresh()
+        self._fold_soon()
 
     async def search(self, query: StoreQuery) -> Candidates:
         if query.document_ids is not None and not query.document_ids:
@@ -103,9 +99,9 @@ class LanceStore:
             check_filter(query.filter)
         scope = scope_sql(query)
         with _translated("searched"):
-            if not self._has_indexes:
+            if not self._indexes.are_there:
                 async with self._writing():
-                    if not await self._ensure_indexes():
+                    if not await self._indexes.ensure():
                         return Candidates(lexical=[], vector=[])
             for _ in range(_RANKINGS):
                 if (found := await self._found(query, scope)) is not None:
@@ -118,17 +114,27 @@ class LanceStore:
         rows = document_sql(collection, document_id)
         if keep_generation is not None:
             rows += f" AND generation <> {quoted(keep_generation)}"
+            # Nobody writes an older generation any more, so there is no writer to wait for.
+            if not await self._count(rows):
+                return
         async with self._writing():
-            if await self._table.count_rows(rows):
-                await self._table.delete(rows)
-                await self._keep_fresh()
+            if not await self._table.count_rows(rows):
+                return
+            await self._table.delete(rows)
+        self._fold_soon()
 
     async def count(self, document_id: str, generation: str, *, collection: str = LIBRARY) -> int:
-        rows = f"{document_sql(collection, document_id)} AND generation = {quoted(generation)}"
-        with _translated("counted"):
-            return int(await self._table.count_rows(rows))
+        return await self._count(
+            f"{document_sql(collection, document_id)} AND generation = {quoted(generation)}"
+        )
+
+    async def settle(self) -> None:
+        """Wait until the indexes are as the last write wants them."""
+        if self._folds:
+            await asyncio.wait(self._folds)
 
     async def aclose(self) -> None:
+        await self.settle()
         async with self._lock:
             self._table.close()  # type: ignore[no-untyped-call]
 
@@ -137,6 +143,29 @@ class LanceStore:
         with _translated("written"):
             async with self._lock, file_lock(self._folder):
                 yield
+
+    async def _count(self, rows: str) -> int:
+        with _translated("counted"):
+            return int(await self._table.count_rows(rows))
+
+    def _fold_soon(self) -> None:
+        """Bring the indexes up to date when the writer is free; who wrote need not wait, because
+        searches also scan what no index holds."""
+        if self._fold_waits:
+            return
+        self._fold_waits = True
+        task = asyncio.create_task(self._fold())
+        self._folds.add(task)
+        task.add_done_callback(self._folds.discard)
+
+    async def _fold(self) -> None:
+        try:
+            async with self._writing():
+                self._fold_waits = False
+                await self._indexes.keep_fresh()
+        except SearchUnavailable as error:
+            self._fold_waits = False
+            logger.warning("indexes are not up to date", extra={"cause": str(error)})
 
     async def _found(self, query: StoreQuery, scope: str) -> Candidates | None:
         """None when rows were moved or deleted after they were ranked."""
@@ -165,7 +194,7 @@ class LanceStore:
 
     async def _vector(self, query: StoreQuery, scope: str) -> Ranked:
         search = self._table.query().nearest_to(list(query.vector)).distance_type("cosine")
-        if self._refines:
+        if self._indexes.approximate:
             search = search.refine_factor(_REFINE)
         found = search.where(scope).limit(query.num_candidates).select(["_distance"])
         rows = await found.with_row_id().to_arrow()
@@ -186,88 +215,6 @@ class LanceStore:
         # The vectors' numbers as Python objects would take longer than all the rest.
         columns["vector"] = pa.FixedSizeListArray.from_arrays(vectors.ravel(), self._dimension)
         return pa.table([columns[field.name] for field in schema], schema=schema)
-
-    async def _keep_fresh(self) -> None:
-        """Fold new rows into the indexes before they are many.
-
-        Until then searches scan the rows that no index holds, so every write is found at once.
-        """
-        self._num_commits += 1
-        if not await self._ensure_indexes():
-            return
-        stats = await self._table.index_stats(_TEXT_INDEX)
-        assert stats is not None
-        allowed = self._config.optimize_share * stats.num_indexed_rows
-        is_stale = stats.num_unindexed_rows > allowed
-        if is_stale or self._num_commits >= self._config.optimize_commits:
-            await self._drop_worn_scan_index()
-            await self._table.optimize(cleanup_older_than=_KEEP_VERSIONS)
-            self._num_commits = 0
-        await self._ensure_vector_index()
-
-    async def _drop_worn_scan_index(self) -> None:
-        """Every folding adds a part to it, and fragments of different parts cannot be compacted."""
-        stats = await self._table.index_stats(_SCAN_INDEX)
-        if stats is not None and (stats.num_indices or 0) >= _MAX_SCAN_PARTS:
-            await self._table.drop_index(_SCAN_INDEX)
-
-    async def _ensure_indexes(self) -> bool:
-        """Build the indexes once there are rows: on an empty table full text stays empty."""
-        if not self._has_indexes:
-            names = {index.name for index in await self._table.list_indices()}
-            missing = {name: each for name, each in _INDEXES.items() if name not in names}
-            if missing and not await self._table.count_rows():
-                return False
-            for name, (column, config) in missing.items():
-                await self._table.create_index(column, config=config, name=name)
-            self._refines = _ANN_INDEX in names
-            self._has_indexes = True
-        return True
-
-    async def _ensure_vector_index(self) -> None:
-        """Keep vectors side by side once they are many, and search them approximately once they
-        are too many to be read for every question."""
-        names = {index.name for index in await self._table.list_indices()}
-        num_rows = await self._table.count_rows()
-        if num_rows >= self._config.ann_min_rows and _ANN_INDEX not in names:
-            logger.info("building the vector index", extra={"rows": num_rows})
-            await self._table.create_index(
-                "vector", config=IvfPq(distance_type="cosine"), name=_ANN_INDEX
-            )
-            if _SCAN_INDEX in names:
-                await self._table.drop_index(_SCAN_INDEX)
-            names.add(_ANN_INDEX)
-        elif num_rows >= self._config.scan_index_min_rows and not names & {_SCAN_INDEX, _ANN_INDEX}:
-            await self._table.create_index("vector", config=_SCAN_CONFIG, name=_SCAN_INDEX)
-        self._refines = _ANN_INDEX in names
-
-
-_TEXT_INDEX = "terms_text"
-_ANN_INDEX = "vector_ann"
-_SCAN_INDEX = "vector_scan"
-_SCAN_CONFIG = IvfFlat(distance_type="cosine", num_partitions=1)
-"""One partition, so the search stays exact: it only reads vectors that lie side by side, which
-takes 5 instead of 10 ms of processor time for 10,000."""
-
-_MAX_SCAN_PARTS = 8
-"""Making the index anew takes 0.2 s for 10,000 vectors, each part of it 0.4 ms of a search."""
-
-_TEXT_CONFIG = FTS(
-    base_tokenizer="whitespace",
-    lower_case=False,
-    stem=False,
-    remove_stop_words=False,
-    ascii_folding=False,
-    max_token_length=None,
-)
-"""Terms come analysed; the index must only cut them at the spaces."""
-
-_INDEXES: dict[str, tuple[str, FTS | Bitmap | BTree]] = {
-    _TEXT_INDEX: ("terms", _TEXT_CONFIG),
-    "collection_scope": ("collection", Bitmap()),
-    "document_scope": ("document_id", BTree()),
-}
-"""Those of the scope take a search of 10,000 chunks from 46 to 31 ms of processor time."""
 
 
 def _columns(dimension: int) -> pa.Schema:

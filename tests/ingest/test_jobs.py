@@ -95,6 +95,18 @@ async def test_twenty_jobs_are_shared_out_without_loss_or_repetition(bench: Benc
     )
 
 
+async def test_a_job_that_was_seen_is_taken_only_while_it_is_due(bench: Bench) -> None:
+    for n in range(3):
+        await bench.file(f"file-{n}")
+    queue = bench.queue("a")
+    taken = {(await leased(queue)).file_id, (await leased(bench.queue("b"))).file_id}
+    [third] = {"file-0", "file-1", "file-2"} - taken
+    await bench.ledger.tombstone(third, bench.clock())
+    removal = await leased(queue)
+    assert (removal.kind, removal.file_id) == (JobKind.DELETE, third)
+    assert await queue.lease() is None
+
+
 async def test_an_expired_lease_is_taken_over_and_the_old_holder_changes_nothing(
     bench: Bench,
 ) -> None:

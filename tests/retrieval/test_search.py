@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -137,5 +138,10 @@ async def test_the_wired_searcher_finds_the_same_after_a_restart(tmp_path: Path)
     await store.aclose()
     async with open_searcher(tmp_path, EMBEDDER, DictTexts(TEXTS)) as searcher:
         after = await searcher.search(request)
-    assert before.passages == after.passages
+    assert [replace(one, score=0.0) for one in before.passages] == [
+        replace(one, score=0.0) for one in after.passages
+    ]
+    # The last write was not in the text index yet, whose sums come in another order then.
+    scores = [one.score for one in before.passages]
+    assert [one.score for one in after.passages] == pytest.approx(scores)
     assert "Keys are returned" in after.passages[0].text

@@ -70,6 +70,7 @@ async def test_a_table_that_was_never_finished_is_made_anew(tmp_path: Path) -> N
 async def test_rows_without_a_text_index_get_one_at_the_first_search(tmp_path: Path) -> None:
     store = await LanceStore.open(tmp_path, EMBEDDER)
     await write(store, "doc")
+    await store.settle()
     await store._table.drop_index("terms_text")
     await store.aclose()
     again = await LanceStore.open(tmp_path, EMBEDDER)
@@ -80,6 +81,7 @@ async def test_rows_without_a_text_index_get_one_at_the_first_search(tmp_path: P
 async def test_a_large_index_searches_vectors_approximately(tmp_path: Path) -> None:
     store = await LanceStore.open(tmp_path, EMBEDDER, StoreConfig(ann_min_rows=300))
     await write(store, "doc", 300)
+    await store.settle()
     names = {index.name for index in await store._table.list_indices()}
     assert "vector_ann" in names
     found = await ask(store, "codeword42 in doc", "doc")
@@ -97,6 +99,7 @@ async def test_vectors_kept_apart_are_searched_exactly_and_stay_few_parts(tmp_pa
         await write(store, f"doc{number}", 7)
         if number % 5 == 4:
             await store.delete(f"doc{number}")
+    await store.settle()
     stats = await store._table.index_stats("vector_scan")
     assert stats is not None
     assert 1 <= (stats.num_indices or 0) <= 8
@@ -129,6 +132,57 @@ async def test_concurrent_writes_and_searches_lose_nothing(tmp_path: Path) -> No
     await store.aclose()
 
 
+async def num_unfolded(store: LanceStore) -> int:
+    stats = await store._table.index_stats("terms_text")
+    assert stats is not None
+    return int(stats.num_unindexed_rows)
+
+
+async def test_a_write_is_found_before_the_indexes_hold_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await LanceStore.open(tmp_path, EMBEDDER, StoreConfig(optimize_share=0.0))
+    await write(store, "doc")
+    await store.settle()
+    fold, may_fold = store._indexes.keep_fresh, asyncio.Event()
+
+    async def fold_later() -> None:
+        await may_fold.wait()
+        await fold()
+
+    monkeypatch.setattr(store._indexes, "keep_fresh", fold_later)
+    await write(store, "late", 3)
+    assert await store.count("late", "g1") == 3
+    assert (await ask(store, "codeword2", "late")).lexical[0].chunk.text == "codeword2 in late"
+    assert await num_unfolded(store) == 3
+    may_fold.set()
+    await store.settle()
+    assert await num_unfolded(store) == 0
+    await store.aclose()
+
+
+async def test_a_folding_that_fails_is_logged_and_made_up_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = await LanceStore.open(tmp_path, EMBEDDER, StoreConfig(optimize_share=0.0))
+    await write(store, "doc")
+    await store.settle()
+
+    async def fail() -> None:
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store._indexes, "keep_fresh", fail)
+        await write(store, "late", 3)
+        await store.settle()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert (await ask(store, "codeword2", "late")).lexical
+    await write(store, "later", 3)
+    await store.settle()
+    assert await num_unfolded(store) == 0
+    await store.aclose()
+
+
 async def test_two_openings_of_one_folder_see_each_others_writes(tmp_path: Path) -> None:
     first = await LanceStore.open(tmp_path, EMBEDDER)
     second = await LanceStore.open(tmp_path, EMBEDDER)
@@ -147,6 +201,7 @@ async def test_two_openings_of_one_folder_see_each_others_writes(tmp_path: Path)
 async def test_a_broken_folder_makes_search_unavailable(tmp_path: Path) -> None:
     store = await LanceStore.open(tmp_path, EMBEDDER)
     await write(store, "doc")
+    await store.settle()
     break_files(tmp_path)
     with pytest.raises(SearchUnavailable):
         await ask(store, "codeword1", "doc")
