@@ -82,6 +82,8 @@ class _Memo(dict[str, tuple[str, ...]]):
             return terms
 
     def _terms(self, word: str) -> list[str]:
+        if _LATIN.fullmatch(word):
+            return self._plain(word)
         if word[0].isdigit() and not word.isalnum() and "_" not in word:
             return [word.replace(",", "")]
         pieces = [piece for piece in _UNSPACED_RUN.split(word) if piece]

@@ -1,11 +1,13 @@
 """Speed of embedding and of the whole ingest, what it does to quality, and memory.
 
-    python -m tests.bench.ingest [--documents 64] [--rounds 3]
+    python -m tests.bench.ingest [--documents 64] [--rounds 5]
 
 Real texts cut into documents are uploaded to a worker process, which parses, chunks, embeds and
 indexes them; `pipeline_vs_embed` is its chunks a second, from the first upload until the last file
 is searchable, over those of the embedder alone on the same chunks. `embed_vs_default` is over
-sentence-transformers' `encode` in float32 as it comes. Rounds alternate, the best of each counts.
+sentence-transformers' `encode` in float32 as it comes. Rounds alternate, and a round is compared
+with what was measured right before and after it, since shared cores change their speed by a fifth
+within a minute; the median of the rounds counts.
 `quality_delta` is Cranfield's nDCG@10 of the fused search minus that with float32 vectors;
 `peak_growth` the worker's peak memory after twice the documents over that after the documents.
 RINGWAY_TEST_DATA names the data. Prints progress, then one JSON object on the last line.
@@ -18,10 +20,13 @@ import os
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path, PurePath
 from random import Random
+from statistics import mean, median
 
 import sentence_transformers
 from rich.console import Console
@@ -67,17 +72,19 @@ async def main() -> None:
     sample = Random(1).sample(texts, min(SAMPLE_CHUNKS, len(texts)))
     rates = Rates()
     await embedder.embed(texts)
+    await rates.take("default", len(sample), default(sample))
     for _ in range(args.rounds):
-        await rates.take("default", len(sample), default(sample))
         await rates.take("embed", len(sample), embedder.embed(sample))
+        await rates.take("default", len(sample), default(sample))
+    await rates.take("embed all", len(texts), embedder.embed(texts))
     for _ in range(args.rounds):
-        await rates.take("embed all", len(texts), embedder.embed(texts))
         await pipeline(documents, len(texts), rates)
+        await rates.take("embed all", len(texts), embedder.embed(texts))
     peak, peak_of_twice = await peaks(documents, twice[args.documents :])
     print(f"peak: {peak >> 20} MiB, of twice as many documents {peak_of_twice >> 20} MiB")
     figures = {
-        "embed_vs_default": rates.best("embed") / rates.best("default"),
-        "pipeline_vs_embed": rates.best("pipeline") / rates.best("embed all"),
+        "embed_vs_default": rates.ratio("embed", "default"),
+        "pipeline_vs_embed": rates.ratio("pipeline", "embed all"),
         "quality_delta": await quality_delta(embedder, data / "cranfield"),
         "peak_growth": peak_of_twice / peak,
     }
@@ -87,7 +94,7 @@ async def main() -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--documents", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     return parser.parse_args()
 
 
@@ -124,21 +131,25 @@ def default_encoder() -> Callable[[Sequence[str]], Awaitable[object]]:
 
 
 class Rates:
-    """Things a second, by name; each is measured several times and the best counts."""
+    """Things a second, by name, in the order in which they were measured."""
 
     def __init__(self) -> None:
-        self._best: dict[str, float] = {}
+        self._taken: defaultdict[str, list[float]] = defaultdict(list)
 
     async def take(self, name: str, num_things: int, work: Awaitable[object]) -> None:
         started = time.perf_counter()
         await work
         rate = num_things / (time.perf_counter() - started)
-        self._best[name] = max(rate, self._best.get(name, 0.0))
+        self._taken[name].append(rate)
         load = os.getloadavg()[0]
         print(f"{name}: {rate:.1f} chunks a second (load {load:.1f})", flush=True)
 
-    def best(self, name: str) -> float:
-        return self._best[name]
+    def ratio(self, name: str, peer: str) -> float:
+        """The median over rounds of the rate to its peer's mean before and after it."""
+        around = map(mean, pairwise(self._taken[peer]))
+        ratios = [rate / peers for rate, peers in zip(self._taken[name], around, strict=True)]
+        print(f"{name} / {peer}:", *(f"{ratio:.3f}" for ratio in ratios), flush=True)
+        return median(ratios)
 
 
 async def pipeline(documents: Sequence[Document], num_chunks: int, rates: Rates) -> None:
