@@ -79,7 +79,8 @@ class _Layer:
 
 
 class _Room:
-    """What attention over one window writes to; rows behind the window are zeros.
+    """What attention over one window writes to. Rows behind the window hold zeros or what a longer
+    one left there: numbers that `powers` gives no weight.
 
     Windows of about one length and all layers share it: fresh memory for each took a tenth of the
     time of a batch whose windows differ in length.
@@ -90,12 +91,6 @@ class _Room:
         self.scores_HPP = torch.empty(num_heads, padded, padded, dtype=torch.bfloat16)
         self.context_HPE = torch.empty(num_heads, padded, head_dim, dtype=torch.bfloat16)
         self.sums_HP = np.empty((num_heads, padded), np.float32)
-        self._num_filled = 0
-
-    def clear_behind(self, num_rows: int) -> None:
-        if num_rows < self._num_filled:
-            self.heads_3HPE[:, :, num_rows : self._num_filled] = 0
-        self._num_filled = num_rows
 
     def attend(self, num_keys: int) -> None:
         queries, keys, values = self.heads_3HPE
@@ -116,7 +111,6 @@ class _Rooms:
         padded = -(-length // kernels.PAD) * kernels.PAD
         if padded not in self._rooms:
             self._rooms[padded] = _Room(padded, self._num_heads, self._head_dim)
-        self._rooms[padded].clear_behind(length)
         return self._rooms[padded]
 
 

@@ -41,6 +41,15 @@ async def test_vectors_are_unit_length_and_in_order(embedder: LocalEmbedder) -> 
         assert cosine(alone, vector) == pytest.approx(1.0, abs=1e-4)
 
 
+async def test_texts_of_all_lengths_in_a_batch_do_not_touch_each_other() -> None:
+    embedder = await LocalEmbedder.load(EmbedderConfig())
+    texts = [f"{'word ' * length} end {length}" for length in (40, 39, 33, 47, 34, 3, 9, 1, 60)]
+    together = await embedder.embed(texts)
+    for text, vector in zip(texts, together, strict=True):
+        [alone] = await embedder.embed([text])
+        assert cosine(alone, vector) == pytest.approx(1.0, abs=1e-5)
+
+
 async def test_meaning_is_near(embedder: LocalEmbedder) -> None:
     query, near, far = await embedder.embed(
         ["Who pays the rent?", "The tenant owes monthly payments.", "Bees like clover."]

@@ -54,6 +54,7 @@ async def test_rows_that_compaction_moved_are_found_with_their_own_texts(tmp_pat
     await write(store)
     before = await ask(store, "codeword7 lease", "doc")
     await write(store, first=NUM_CHUNKS - 3)
+    await store.settle()
     await store._table.optimize()
     after = await ask(store, "codeword7 lease", "doc")
     assert after.lexical[0].chunk.text == "codeword7 of the lease"
